@@ -1,0 +1,407 @@
+#include "core/session.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace dsi {
+
+namespace {
+
+bool take(std::vector<JobId> &jobs, JobId job) {
+  const auto found = std::find(jobs.begin(), jobs.end(), job);
+  if (found == jobs.end()) {
+    return false;
+  }
+  jobs.erase(found);
+  return true;
+}
+
+} // namespace
+
+Session::Session(SessionConfig config, std::span<const Token> prompt)
+    : config_(std::move(config)), prompt_tokens_(static_cast<Position>(prompt.size())),
+      end_(prompt_tokens_ + config_.max_new_tokens), path_(prompt.begin(), prompt.end()),
+      committed_(prompt_tokens_), epoch_start_(prompt_tokens_) {
+  if (prompt.empty()) {
+    throw std::invalid_argument("prompt: at least one token is needed, got none");
+  }
+  if (config_.max_new_tokens < 1) {
+    throw std::invalid_argument("max_new_tokens: at least 1 is needed, got " +
+                                std::to_string(config_.max_new_tokens));
+  }
+  if (config_.target_context >= 0) {
+    if (prompt_tokens_ >= config_.target_context) {
+      throw std::invalid_argument("prompt: " + std::to_string(prompt_tokens_) +
+                                  " tokens leave no room in the target's context of " +
+                                  std::to_string(config_.target_context));
+    }
+    end_ = std::min(end_, config_.target_context);
+  }
+}
+
+// -- what a free server may do ----------------------------------------------------------------
+
+bool Session::covered(Position position) const {
+  return std::any_of(windows_.begin(), windows_.end(),
+                     [&](const Window &window) { return window.covers(position); });
+}
+
+Position Session::covered_end() const {
+  Position end = committed_;
+  for (const Window &window : windows_) {
+    end = std::max(end, window.last());
+  }
+  return end;
+}
+
+bool Session::drafter_is_dry() const {
+  return dry_length_ == static_cast<Position>(path_.size()) && dry_epoch_ == epoch_;
+}
+
+bool Session::may_draft_on() const {
+  const auto next = static_cast<Position>(path_.size());
+  if (finished() || drafting_ended_ || config_.policy.mode == Mode::kNonSI || drafter_is_dry()) {
+    return false;
+  }
+  // The target's own token fills end_-1, so a draft there could not save a forward.
+  const bool usable = next <= end_ - 2;
+  const bool inside = config_.drafter_context < 0 || next < config_.drafter_context;
+  return usable && inside;
+}
+
+Urgency Session::verify_urgency() const {
+  if (finished()) {
+    return Urgency::kNone;
+  }
+  const bool next_is_covered = covered(committed_);
+  switch (config_.policy.mode) {
+  case Mode::kNonSI:
+    return next_is_covered ? Urgency::kNone : Urgency::kUrgent;
+  case Mode::kSI: {
+    const bool drafting = draft_.has_value() || may_draft_on();
+    const bool ready = chain_size() >= config_.policy.lookahead || !drafting;
+    return !next_is_covered && ready ? Urgency::kUrgent : Urgency::kNone;
+  }
+  case Mode::kDSI: {
+    if (!next_is_covered) {
+      return Urgency::kUrgent;
+    }
+    const Position uncovered = static_cast<Position>(path_.size()) - covered_end();
+    const bool flush = uncovered > 0 && !draft_.has_value() && !may_draft_on();
+    return uncovered >= config_.policy.lookahead || flush ? Urgency::kSpeculative : Urgency::kNone;
+  }
+  }
+  return Urgency::kNone;
+}
+
+VerifyTask Session::take_verify() {
+  const bool urgent = !covered(committed_);
+  const Position first = urgent ? committed_ : covered_end();
+  const Position drafts = static_cast<Position>(path_.size()) - first;
+  const VerifyTask task{next_job_++, first, std::min<Position>(drafts, config_.policy.max_window), urgent};
+  Window window;
+  window.job = task.job;
+  window.first = task.first;
+  window.window = task.window;
+  windows_.push_back(std::move(window));
+  ++metrics_.verifies;
+  return task;
+}
+
+bool Session::wants_draft() const {
+  if (draft_.has_value() || !may_draft_on()) {
+    return false;
+  }
+  if (config_.policy.mode == Mode::kSI) {
+    return windows_.empty() && chain_size() < config_.policy.lookahead;
+  }
+  return chain_size() < config_.policy.run_ahead;
+}
+
+DraftTask Session::take_draft() {
+  const auto from = static_cast<Position>(path_.size());
+  const int cap = config_.policy.mode == Mode::kSI ? config_.policy.lookahead : config_.policy.run_ahead;
+  Position most = std::min<Position>(cap - chain_size(), end_ - 1 - from);
+  if (config_.drafter_context >= 0) {
+    most = std::min(most, config_.drafter_context - from);
+  }
+  draft_ = DraftTask{next_job_++, from, static_cast<int>(most)};
+  ++metrics_.draft_jobs;
+  return *draft_;
+}
+
+// -- what came of it --------------------------------------------------------------------------
+
+void Session::drafted(JobId job, std::span<const Draft> drafts) {
+  if (take(stale_drafts_, job) || !draft_.has_value() || draft_->job != job) {
+    return;
+  }
+  Position at = draft_->from;
+  draft_.reset();
+  if (drafts.empty() && at == static_cast<Position>(path_.size())) {
+    dry_length_ = at;
+    dry_epoch_ = epoch_;
+  }
+  for (const Draft &draft : drafts) {
+    if (draft.id < 0 || (config_.vocab_size >= 0 && draft.id >= config_.vocab_size)) {
+      end_drafting("the drafter proposed the id " + std::to_string(draft.id) + ", outside the vocabulary of " +
+                   std::to_string(config_.vocab_size));
+      return;
+    }
+    if (at > end_ - 2) {
+      return; // more than was asked for
+    }
+    ++metrics_.drafted;
+    // The target may have committed a bonus here while this draft was made: it goes on where they
+    // agree, and is out of date where they do not.
+    if (at < committed_) {
+      if (path_[static_cast<std::size_t>(at)] != draft.id) {
+        ++metrics_.drafts_unjudged;
+        return;
+      }
+    } else {
+      path_.push_back(draft.id);
+      chain_.push_back(draft);
+    }
+    ++at;
+  }
+}
+
+void Session::draft_failed(JobId job, const JobError &error) {
+  const bool known = take(stale_drafts_, job) || (draft_.has_value() && draft_->job == job);
+  if (draft_.has_value() && draft_->job == job) {
+    draft_.reset();
+  }
+  if (known) {
+    end_drafting(error.message);
+  }
+}
+
+void Session::end_drafting(const std::string &why) {
+  drafting_ended_ = true;
+  if (metrics_.drafter_error.empty()) {
+    metrics_.drafter_error = why;
+  }
+}
+
+void Session::judged(JobId job, std::vector<JudgedRow> rows) {
+  if (take(stale_verifies_, job)) {
+    ++metrics_.wasted_verifies;
+    return;
+  }
+  for (Window &window : windows_) {
+    if (window.job == job) {
+      // Rows behind a mismatch may be missing; what is not there is not covered.
+      window.window = std::min(window.window, static_cast<Position>(rows.size()) - 1);
+      window.state = Window::State::kJudged;
+      window.rows = std::move(rows);
+      advance();
+      return;
+    }
+  }
+}
+
+void Session::verify_failed(JobId job, JobError error) {
+  if (take(stale_verifies_, job)) {
+    ++metrics_.failed_verifies;
+    return;
+  }
+  for (Window &window : windows_) {
+    if (window.job == job) {
+      ++metrics_.failed_verifies;
+      window.state = Window::State::kFailed;
+      window.error = std::move(error);
+      advance();
+      return;
+    }
+  }
+}
+
+void Session::stopped(JobId job) {
+  if (take(stale_drafts_, job)) {
+    return;
+  }
+  if (take(stale_verifies_, job)) {
+    ++metrics_.stopped_verifies;
+    return;
+  }
+  // Nobody asked for it: the server gave up by itself. The work is offered again.
+  if (draft_.has_value() && draft_->job == job) {
+    draft_.reset();
+  }
+  std::erase_if(windows_, [&](const Window &window) { return window.job == job; });
+}
+
+void Session::cancel(FinishReason reason, JobError error) {
+  if (!finished()) {
+    error_ = std::move(error);
+    finish(reason);
+  }
+}
+
+void Session::set_lookahead(int lookahead, int run_ahead) {
+  config_.policy.lookahead = lookahead;
+  config_.policy.run_ahead = std::max(run_ahead, lookahead);
+}
+
+// -- committing -------------------------------------------------------------------------------
+
+const JudgedRow *Session::row_for_next() const {
+  for (const Window &window : windows_) {
+    const Position row = committed_ - window.first;
+    if (window.state == Window::State::kJudged && window.covers(committed_)) {
+      return &window.rows[static_cast<std::size_t>(row)];
+    }
+  }
+  return nullptr;
+}
+
+void Session::advance() {
+  while (!finished()) {
+    if (const JudgedRow *row = row_for_next()) {
+      commit(*row);
+    } else if (!retire_failed_window()) {
+      break;
+    }
+  }
+  drop_spent_windows();
+}
+
+// A window that failed before its turn may have failed over drafts that turn out wrong, so it counts
+// only once everything before it is committed. Then the position is uncovered and verified again.
+bool Session::retire_failed_window() {
+  const auto failed = std::find_if(windows_.begin(), windows_.end(), [&](const Window &window) {
+    return window.state == Window::State::kFailed && window.first <= committed_;
+  });
+  if (failed == windows_.end()) {
+    return false;
+  }
+  const bool mattered = failed->covers(committed_);
+  JobError error = std::move(failed->error);
+  windows_.erase(failed);
+  if (mattered && ++failures_in_a_row_ == 1) {
+    first_failure_ = std::move(error);
+  } else if (mattered) {
+    error_ = first_failure_;
+    finish(FinishReason::kError);
+  }
+  return true;
+}
+
+void Session::commit(JudgedRow row) {
+  failures_in_a_row_ = 0;
+  const bool has_draft = !chain_.empty();
+  const bool accepted = has_draft && chain_.front().id == row.token;
+  if (has_draft) {
+    count_judged(accepted);
+  } else {
+    ++metrics_.bonus;
+  }
+  if (accepted) {
+    chain_.pop_front();
+    ++committed_;
+  } else {
+    metrics_.drafts_unjudged += has_draft ? chain_size() - 1 : 0;
+    chain_.clear();
+    path_.resize(static_cast<std::size_t>(committed_));
+    path_.push_back(row.token);
+    ++committed_;
+    if (has_draft) {
+      bump_epoch();
+    }
+    epoch_start_ = committed_;
+  }
+  const Token token = row.token;
+  ++metrics_.emitted;
+  emitted_.push_back(std::move(row));
+  const std::optional<std::int64_t> stop =
+      config_.stop_strings.has_value() ? config_.stop_strings->push(token) : std::nullopt;
+  if (stop.has_value()) {
+    stop_bytes_ = *stop;
+    finish(FinishReason::kStopString);
+  } else if (std::find(config_.stop_ids.begin(), config_.stop_ids.end(), token) != config_.stop_ids.end()) {
+    finish(FinishReason::kStopToken);
+  } else if (committed_ == end_) {
+    finish(FinishReason::kLength);
+  }
+}
+
+void Session::count_judged(bool accepted) {
+  const auto offset = static_cast<std::size_t>(committed_ - epoch_start_);
+  if (metrics_.judged_at.size() <= offset) {
+    metrics_.judged_at.resize(offset + 1);
+    metrics_.accepted_at.resize(offset + 1);
+  }
+  ++metrics_.judged_at[offset];
+  ++(accepted ? metrics_.accepted : metrics_.rejected);
+  metrics_.accepted_at[offset] += accepted ? 1 : 0;
+}
+
+// Everything that was asked for on the ground of the drafts behind a rejection is out of date.
+void Session::bump_epoch() {
+  ++epoch_;
+  for (const Window &window : windows_) {
+    if (window.state == Window::State::kRunning) {
+      stale_verifies_.push_back(window.job);
+      newly_stale_.push_back(window.job);
+    } else if (window.first > committed_ - 1) {
+      ++metrics_.wasted_verifies; // judged ahead of its turn, in vain
+    }
+  }
+  windows_.clear();
+  if (draft_.has_value()) {
+    stale_drafts_.push_back(draft_->job);
+    newly_stale_.push_back(draft_->job);
+    draft_.reset();
+  }
+}
+
+// A window is spent when all its rows are committed, by itself or by another one's frontier.
+void Session::drop_spent_windows() {
+  std::erase_if(windows_, [&](const Window &window) {
+    if (!finished() && window.last() >= committed_) {
+      return false;
+    }
+    if (window.state == Window::State::kRunning) {
+      stale_verifies_.push_back(window.job);
+      newly_stale_.push_back(window.job);
+    }
+    return true;
+  });
+}
+
+void Session::finish(FinishReason reason) {
+  reason_ = reason;
+  metrics_.drafts_unjudged += chain_size();
+  chain_.clear();
+  path_.resize(static_cast<std::size_t>(committed_));
+  drop_spent_windows();
+  if (draft_.has_value()) {
+    stale_drafts_.push_back(draft_->job);
+    newly_stale_.push_back(draft_->job);
+    draft_.reset();
+  }
+}
+
+// -- what follows -----------------------------------------------------------------------------
+
+std::vector<JudgedRow> Session::take_emitted() { return std::exchange(emitted_, {}); }
+
+std::vector<JobId> Session::take_stale() { return std::exchange(newly_stale_, {}); }
+
+const Draft *Session::draft_at(Position position) const {
+  const Position index = position - committed_;
+  return index >= 0 && index < static_cast<Position>(chain_.size()) ? &chain_[static_cast<std::size_t>(index)]
+                                                                    : nullptr;
+}
+
+const Draft *Session::frontier_draft(JobId job) const {
+  for (const Window &window : windows_) {
+    if (window.job == job) {
+      return draft_at(window.last());
+    }
+  }
+  return nullptr;
+}
+
+} // namespace dsi

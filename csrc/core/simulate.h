@@ -1,0 +1,63 @@
+// A virtual clock: runs one Session against latencies, exactly and without waiting.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "core/latency.h"
+#include "core/session.h"
+
+namespace dsi {
+
+// Says what the models say. The default (SyntheticIds) knows only right and wrong drafts; tests put
+// real laws behind it.
+class VirtualModel {
+public:
+  virtual ~VirtualModel() = default;
+  virtual Draft draft(std::span<const Token> path) = 0; // the draft for position path.size()
+  // Rows for positions first..path.size(), and one more where a draft for the frontier is given.
+  virtual std::vector<JudgedRow> judge(std::span<const Token> path, Position first, const Draft *frontier,
+                                       const Session &session) = 0;
+};
+
+struct Simulation {
+  SessionConfig session;
+  int sp = 1;
+  Latency target;
+  Latency drafter;
+  Position prompt_tokens = 1;
+  std::uint64_t seed = 0;
+  double acceptance = 0.0;
+  std::optional<std::vector<bool>> right; // overrides `acceptance`
+  VirtualModel *model = nullptr;          // overrides both; not owned
+  bool record = false;                    // keep every span
+};
+
+enum class Fate : std::uint8_t { kUsed, kWasted, kStopped };
+
+// One stretch of a server's time.
+struct SpanRecord {
+  int server = 0; // target servers 0..sp-1, the drafter is -1
+  char kind = 'v'; // v verify, d draft, p prefill
+  Nanos start = 0;
+  Nanos end = 0;
+  Position first = 0;  // first judged position, or the draft's
+  Position window = 0; // drafts judged
+  Fate fate = Fate::kUsed;
+};
+
+struct SimulationResult {
+  Nanos total = 0;       // until the last token
+  Nanos first_token = 0; // until the first
+  Nanos target_busy = 0; // summed over target servers
+  Nanos drafter_busy = 0;
+  std::vector<Token> tokens;
+  Metrics metrics;
+  std::vector<SpanRecord> spans; // in order of their end
+};
+
+// Throws std::invalid_argument naming the input. Cost: about 1 us per forward.
+SimulationResult simulate(const Simulation &simulation);
+
+} // namespace dsi
