@@ -67,6 +67,7 @@ public:
   void verify_failed(JobId job, JobError error);          // tried once more, then the request fails
   void stopped(JobId job);                                // a task of take_stale() did not run to its end
   void cancel(FinishReason reason, JobError error);       // kCancelled or kError
+  void end_drafting(const std::string &why);              // no drafter (any more): goes on as non-SI
   void set_lookahead(int lookahead, int run_ahead);       // from now on; never changes the text
 
   // -- what follows ---------------------------------------------------------------------------
@@ -115,7 +116,6 @@ private:
   void drop_spent_windows();
   void count_judged(bool accepted);
   void finish(FinishReason reason);
-  void end_drafting(const std::string &why);
 
   SessionConfig config_;
   Position prompt_tokens_;

@@ -46,7 +46,7 @@ struct Outcome {
   std::vector<JudgedRow> rows;
   std::vector<Draft> drafts;
   JobError error;
-  bool sticky = false; // with kFailed: this server is lost and must leave the pool
+  bool blames_server = false; // with kFailed: the forward itself raised
 };
 
 // Every method but stop() is called on the server's own worker thread. run() may block and may throw;

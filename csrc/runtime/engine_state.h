@@ -1,0 +1,53 @@
+// What the engine keeps per worker and per request. Private to the engine's two source files.
+#pragma once
+
+#include "runtime/engine.h"
+
+namespace dsi {
+
+struct Engine::Slot {
+  std::unique_ptr<Worker> worker;
+  bool verifies = true; // else it drafts
+  bool alive = true;
+  std::shared_ptr<Job> job; // null: idle
+  std::uint64_t freed_at = 0;
+  std::vector<RequestId> failed_for; // requests over which it failed since it last succeeded
+  JobError loss;
+
+  bool idle() const { return alive && job == nullptr; }
+  std::size_t index() const { return static_cast<std::size_t>(worker->index()); }
+};
+
+struct Engine::Active {
+  Active(RequestId id_, RequestSpec spec)
+      : id(id_), session(std::move(spec.session), spec.prompt), channel(std::make_shared<Channel>()),
+        auto_lookahead(spec.auto_lookahead), submitted(now_ns()),
+        deadline(spec.timeout_ns > 0 ? submitted + spec.timeout_ns : 0) {
+    auto shared = std::make_shared<RequestContext>();
+    shared->id = id_;
+    shared->prompt_tokens = session.prompt_tokens();
+    shared->sampling = std::move(spec.sampling);
+    shared->hook = std::move(spec.hook);
+    context = std::move(shared);
+  }
+
+  RequestId id;
+  Session session;
+  std::shared_ptr<const RequestContext> context;
+  std::shared_ptr<Channel> channel;
+  bool auto_lookahead;
+  Nanos submitted;
+  Nanos deadline; // 0: none
+  Nanos started = 0;
+  Nanos first_token = 0;
+  Nanos target_busy = 0;
+  Nanos drafter_busy = 0;
+  std::vector<Position> cached; // by slot: path length its server last saw, -1 never
+  int verifies_out = 0;
+  int jobs_out = 0;
+  int avoid = -1; // slot of the last failed verify
+  bool ended = false;
+  Trouble trouble = Trouble::kNone;
+};
+
+} // namespace dsi

@@ -1,0 +1,101 @@
+#include "runtime/judge.h"
+
+#include <algorithm>
+#include <exception>
+
+#include "core/rng.h"
+
+namespace dsi {
+
+RowStatus Judge::prepare(const Job &job, std::span<const float> logits, const RowEdits &edits,
+                         std::span<const Token> prefix, RowHook *hook) {
+  const SamplingParams &sampling = job.request->sampling;
+  if (hook == nullptr) {
+    return law_.prepare(logits, edits.empty() ? nullptr : &edits, sampling);
+  }
+  row_.assign(logits.begin(), logits.end());
+  edits.apply(row_);
+  hook->apply(prefix, row_);
+  return law_.prepare(row_, nullptr, sampling);
+}
+
+JudgedRow Judge::judge_row(const Job &job, Position position) const {
+  const SamplingParams &sampling = job.request->sampling;
+  JudgedRow row;
+  if (sampling.verification == Verification::kCoupled) {
+    row.token = law_.draw_coupled(sampling.seed, position);
+  } else if (position < job.length) {
+    const auto index = static_cast<std::size_t>(position - job.first);
+    const Draft draft{job.tokens[static_cast<std::size_t>(position)], job.laws[index]};
+    row.token = law_.judge_rejection(draft, sampling.seed, position);
+  } else {
+    const std::optional<Draft> frontier = job.frontier ? job.frontier() : std::nullopt;
+    row.token = frontier.has_value() ? law_.judge_rejection(*frontier, sampling.seed, position)
+                                     : law_.draw(sampling.seed, position, kResidual);
+  }
+  if (sampling.logprobs >= 0) {
+    row.logprob = law_.logprob(row.token);
+    row.top = law_.top(sampling.logprobs);
+  }
+  return row;
+}
+
+Outcome Judge::verify(const Job &job, const Logits &logits, RowHook *hook) {
+  const std::span<const Token> path(job.tokens);
+  RowEdits edits(job.request->sampling, path.first(static_cast<std::size_t>(job.first)),
+                 job.request->prompt_tokens);
+  Outcome outcome;
+  for (Position position = job.first; position <= job.length; ++position) {
+    const auto prefix = path.first(static_cast<std::size_t>(position));
+    RowStatus status = RowStatus::kOk;
+    try {
+      status = prepare(job, logits.row(position - job.first), edits, prefix, hook);
+    } catch (...) {
+      // The rows before are good. Behind them this one comes first, and its error is the request's.
+      if (position == job.first) {
+        throw;
+      }
+      return outcome;
+    }
+    if (status != RowStatus::kOk) {
+      if (position == job.first) {
+        outcome.kind = Outcome::Kind::kFailed;
+        outcome.error.message = "the target's logits for position " + std::to_string(position) +
+                                " cannot be drawn from: " + describe(status);
+      }
+      return outcome;
+    }
+    outcome.rows.push_back(judge_row(job, position));
+    if (position == job.length || outcome.rows.back().token != path[static_cast<std::size_t>(position)]) {
+      return outcome;
+    }
+    edits.push(path[static_cast<std::size_t>(position)]);
+  }
+  return outcome;
+}
+
+Outcome Judge::draft(const Job &job, std::span<const float> logits, RowHook *hook) {
+  const SamplingParams &sampling = job.request->sampling;
+  const RowEdits edits(sampling, job.tokens, job.request->prompt_tokens);
+  const RowStatus status = prepare(job, logits, edits, job.tokens, hook);
+  Outcome outcome;
+  if (status != RowStatus::kOk) {
+    outcome.kind = Outcome::Kind::kFailed;
+    outcome.error.message = "the drafter's logits for position " + std::to_string(job.length) +
+                            " cannot be drawn from: " + describe(status);
+    return outcome;
+  }
+  Draft draft;
+  if (sampling.verification == Verification::kCoupled || law_.greedy()) {
+    draft.id = law_.draw_coupled(sampling.seed, job.length);
+  } else {
+    draft.id = law_.draw(sampling.seed, job.length, kDraftNoise);
+    auto law = std::make_shared<DraftLaw>();
+    law_.probabilities(law->probability);
+    draft.law = std::move(law);
+  }
+  outcome.drafts.push_back(std::move(draft));
+  return outcome;
+}
+
+} // namespace dsi
