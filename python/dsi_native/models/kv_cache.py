@@ -41,7 +41,7 @@ class BufferedLayer(DynamicLayer):
         self.buffers: tuple[torch.Tensor, torch.Tensor] | None = None
 
     def reserve(self, like: tuple[torch.Tensor, torch.Tensor], capacity: int) -> None:
-        """Makes room for `capacity` positions and keeps what is cached; old buffers stay as they are."""
+        """Makes room for `capacity` positions; cached ones and old buffers stay."""
         if self.buffers is not None and self.buffers[0].shape[2] >= capacity:
             return
         room = max(capacity + capacity // 2, _GROW_MIN_TOKENS)
@@ -106,7 +106,7 @@ class RequestCache(DynamicCache):
             layer.length = min(layer.length, length)
 
     def copy_from(self, other: RequestCache, start: int, end: int) -> None:
-        """Takes positions start..end-1 of a cache of the same model; this one holds those before."""
+        """Takes positions start..end-1 of another server's cache; this one holds those before."""
         for index, source in enumerate(other.layers):
             if source.buffers is None:
                 continue
