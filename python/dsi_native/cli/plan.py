@@ -1,0 +1,124 @@
+"""`dsi plan`: what to expect from non-SI, SI and DSI for given latencies."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+import dsi_native
+from dsi_native.errors import InvalidArgument
+
+NAMES = {"non-si": "non-SI", "si": "SI", "dsi": "DSI"}
+
+
+def plan(
+    target_ms: Annotated[
+        float, typer.Option("--target-ms", help="One target forward, in milliseconds (TPOT).")
+    ],
+    drafter_ms: Annotated[
+        float, typer.Option("--drafter-ms", help="One drafter forward, in milliseconds (TPOT).")
+    ],
+    acceptance: Annotated[
+        float, typer.Option("--acceptance", help="Share of drafts the target accepts, 0 to 1.")
+    ],
+    sp: Annotated[
+        int | None,
+        typer.Option("--sp", help="Target servers. Default: as many as can help, ceil(T/d)."),
+    ] = None,
+    target_ttft_ms: Annotated[
+        float | None,
+        typer.Option("--target-ttft-ms", help="The target's first token (default: --target-ms)."),
+    ] = None,
+    drafter_ttft_ms: Annotated[
+        float | None,
+        typer.Option("--drafter-ttft-ms", help="The drafter's first token (--drafter-ms)."),
+    ] = None,
+    tokens: Annotated[
+        int, typer.Option("--tokens", help="New tokens to predict the whole time of.")
+    ] = 128,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Predict non-SI, SI at its best lookahead and DSI from latencies and acceptance.
+
+    Constant latencies, every server on hardware of its own (Equation 1 and Proposition 1 of the DSI
+    paper, arXiv 2405.14105).
+
+    Example: dsi plan --target-ms 37.7 --drafter-ms 2.5 --acceptance 0.8 --sp 7
+    """
+    if tokens < 1:
+        raise InvalidArgument(f"--tokens must be at least 1, not {tokens}")
+    for name, value in (("target", target_ttft_ms), ("drafter", drafter_ttft_ms)):
+        if value is not None and not 0 < value < math.inf:
+            raise InvalidArgument(f"--{name}-ttft-ms must be positive and finite, not {value}")
+    if sp is None:
+        sp = _most_useful_sp(target_ms, drafter_ms)
+    first_target_ms = target_ttft_ms or target_ms
+    first_drafter_ms = drafter_ttft_ms or drafter_ms
+
+    rows: list[dict[str, Any]] = []
+    for row in dsi_native.plan(target_ms, drafter_ms, acceptance, sp=sp):
+        first_ms = first_target_ms
+        if row.mode == "si":
+            first_ms += first_drafter_ms + (row.lookahead - 1) * drafter_ms
+        rows.append(
+            {
+                "mode": row.mode,
+                "lookahead": row.lookahead or None,
+                "sp": row.sp,
+                "ms_per_token": row.ms_per_token,
+                "first_token_ms": first_ms,
+                "total_ms": first_ms + (tokens - 1) * row.ms_per_token,
+            }
+        )
+    for row in rows:
+        row["speedup"] = rows[0]["total_ms"] / row["total_ms"]
+
+    lookahead = rows[-1]["lookahead"] or 1
+    holds_at_start = math.ceil(first_target_ms / (lookahead * first_drafter_ms)) <= sp
+    if as_json:
+        inputs = {
+            "target_ms": target_ms,
+            "drafter_ms": drafter_ms,
+            "acceptance": acceptance,
+            "sp": sp,
+            "target_ttft_ms": first_target_ms,
+            "drafter_ttft_ms": first_drafter_ms,
+            "tokens": tokens,
+        }
+        answer = {"inputs": inputs, "rows": rows, "equation_1_at_first_token": holds_at_start}
+        typer.echo(json.dumps(answer))
+        return
+    _print(rows, tokens)
+    if not holds_at_start:
+        typer.echo("Equation 1 fails on the first token: let every server prefill at the start.")
+
+
+def _most_useful_sp(target_ms: float, drafter_ms: float) -> int:
+    for name, value in (("--target-ms", target_ms), ("--drafter-ms", drafter_ms)):
+        if not 0 < value < math.inf:
+            raise InvalidArgument(f"{name} must be positive and finite, not {value}")
+    return math.ceil(target_ms / drafter_ms)
+
+
+def _print(rows: list[dict[str, Any]], tokens: int) -> None:
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("")
+    for title in ("lookahead", "SP", "ms per token", "first token", f"{tokens} tokens", "speedup"):
+        table.add_column(title, justify="right")
+    for row in rows:
+        table.add_row(
+            NAMES[row["mode"]],
+            str(row["lookahead"] or "-"),
+            str(row["sp"]),
+            f"{row['ms_per_token']:.2f}",
+            f"{row['first_token_ms']:.1f} ms",
+            f"{row['total_ms'] / 1000:.2f} s",
+            f"{row['speedup']:.2f}x",
+        )
+    Console(highlight=False).print(table)
