@@ -12,9 +12,7 @@ from typing import Annotated, Any
 import typer
 
 import dsi_native
-from dsi_native.cli.doctor import doctor
-from dsi_native.cli.generate import generate
-from dsi_native.cli.plan import plan
+from dsi_native.cli import doctor, generate, plan
 from dsi_native.errors import InvalidArgument
 
 __all__ = ["app", "run"]
@@ -41,7 +39,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _command in (generate, plan, doctor):
+for _command in (generate.generate, plan.plan, doctor.doctor):
     app.command()(_command)
 
 

@@ -1,0 +1,179 @@
+"""`dsi plan` against the closed forms, and `dsi doctor` on machines of every kind."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import math
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dsi_native.cli import run
+from dsi_native.cli.doctor import examine_cpu, examine_cuda
+
+T, D, A = 37.7, 2.5, 0.8
+
+
+def planned(capsys: pytest.CaptureFixture[str], *more: str) -> dict[str, Any]:
+    line = ["plan", "--target-ms", str(T), "--drafter-ms", str(D), "--acceptance", str(A), "--json"]
+    assert run([*line, *more]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    return json.loads(out)
+
+
+def si_ms(lookahead: int) -> float:
+    """lookahead drafts and one forward per iteration, over the expected tokens it yields."""
+    return (lookahead * D + T) / ((1 - A ** (lookahead + 1)) / (1 - A))
+
+
+def test_plan_follows_the_paper(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = planned(capsys, "--sp", "16", "--tokens", "100")
+    non_si, si, dsi = answer["rows"]
+    assert (non_si["mode"], non_si["ms_per_token"], non_si["lookahead"]) == ("non-si", T, None)
+    assert si["mode"] == "si"
+    assert si["ms_per_token"] == pytest.approx(min(si_ms(k) for k in range(1, 100)))
+    assert si["ms_per_token"] == pytest.approx(si_ms(si["lookahead"]))
+    assert (dsi["mode"], dsi["lookahead"]) == ("dsi", math.ceil(T / (16 * D)))
+    assert dsi["ms_per_token"] == pytest.approx(A * D + (1 - A) * T)
+    for row in answer["rows"]:
+        assert row["total_ms"] == pytest.approx(row["first_token_ms"] + 99 * row["ms_per_token"])
+        assert row["speedup"] == pytest.approx(non_si["total_ms"] / row["total_ms"])
+
+
+def test_plan_chooses_as_many_servers_as_help(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = planned(capsys)
+    assert answer["inputs"]["sp"] == math.ceil(T / D)
+    assert answer["rows"][-1]["lookahead"] == 1
+    fewer = planned(capsys, "--sp", "4")
+    assert fewer["rows"][-1]["lookahead"] == math.ceil(T / (4 * D))
+
+
+def test_plan_takes_first_token_latencies(capsys: pytest.CaptureFixture[str]) -> None:
+    slow_start = ("--target-ttft-ms", "400", "--drafter-ttft-ms", "10")
+    non_si, si, dsi = planned(capsys, "--sp", "8", *slow_start)["rows"]
+    assert non_si["first_token_ms"] == dsi["first_token_ms"] == 400
+    assert si["first_token_ms"] == pytest.approx(410 + (si["lookahead"] - 1) * D)
+    assert not planned(capsys, "--sp", "8", *slow_start)["equation_1_at_first_token"]
+    assert planned(capsys, "--sp", "8")["equation_1_at_first_token"]
+
+
+def test_plan_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", "--target-ms", "30", "--drafter-ms", "3", "--acceptance", "0.9"]) == 0
+    out = capsys.readouterr().out
+    assert all(name in out for name in ("non-SI", "SI", "DSI", "lookahead", "ms per token"))
+    assert "30.00" in out and f"{0.9 * 3 + 0.1 * 30:.2f}" in out
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--target-ms", "0"),
+        ("--target-ms", "nan"),
+        ("--drafter-ms", "-1"),
+        ("--drafter-ms", "inf"),
+        ("--acceptance", "1.1"),
+        ("--acceptance", "nan"),
+        ("--sp", "0"),
+        ("--tokens", "0"),
+        ("--target-ttft-ms", "0"),
+        ("--drafter-ttft-ms", "nan"),
+    ],
+)
+def test_plan_refuses_nonsense(capsys: pytest.CaptureFixture[str], option: str, value: str) -> None:
+    line = {"--target-ms": "30", "--drafter-ms": "3", "--acceptance": "0.5"} | {option: value}
+    assert run(["plan", *(word for pair in line.items() for word in pair)]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("error: ") and len(err.splitlines()) == 1
+
+
+def fake_driver(**codes: int) -> SimpleNamespace:
+    """A driver with two devices; `codes` are the results of calls that fail."""
+    names = {100: b"CUDA_ERROR_NO_DEVICE", 999: b"CUDA_ERROR_UNKNOWN"}
+
+    def error_name(code: int, out: Any) -> int:
+        out._obj.value = names.get(code)
+        return 0 if code in names else 1
+
+    def setting(name: str, value: int) -> Any:
+        def call(out: Any, *_: Any) -> int:
+            out._obj.value = value
+            return codes.get(name, 0)
+
+        return call
+
+    def device_name(text: Any, length: int, device: ctypes.c_int) -> int:
+        text.value = b"Fake GPU"
+        return 0
+
+    return SimpleNamespace(
+        cuInit=lambda flags: codes.get("cuInit", 0),
+        cuGetErrorName=error_name,
+        cuDriverGetVersion=setting("cuDriverGetVersion", 12040),
+        cuDeviceGetCount=setting("cuDeviceGetCount", codes.get("devices", 2)),
+        cuDeviceGet=setting("cuDeviceGet", 0),
+        cuDeviceGetName=device_name,
+    )
+
+
+@pytest.mark.parametrize(
+    ("driver", "available", "says"),
+    [
+        (fake_driver(), True, "CUDA 12.4: Fake GPU, Fake GPU"),
+        (fake_driver(cuInit=100), False, "cuInit returned CUDA_ERROR_NO_DEVICE (100)"),
+        (fake_driver(cuInit=7777), False, "cuInit returned unknown error (7777)"),
+        (fake_driver(cuDeviceGetCount=999), False, "returned CUDA_ERROR_UNKNOWN (999)"),
+        (fake_driver(devices=0), False, "sees no device"),
+        (SimpleNamespace(), False, "is not a CUDA driver"),
+    ],
+)
+def test_doctor_says_why_cuda_is_unavailable(
+    monkeypatch: pytest.MonkeyPatch, driver: Any, available: bool, says: str
+) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: driver)
+    answer = examine_cuda()
+    assert answer["available"] is available
+    assert says in answer["summary"]
+    assert len(answer["devices"]) == (2 if available else 0)
+
+
+def test_doctor_without_a_driver_library() -> None:
+    answer = examine_cuda("libno-such-driver.so.1")
+    assert not answer["available"] and "no driver library" in answer["summary"]
+
+
+def test_doctor_reads_the_cpu(tmp_path: Path) -> None:
+    cpuinfo = tmp_path / "cpuinfo"
+    thread = "model name\t: Some CPU\nphysical id\t: 0\ncore id\t: {}\nflags\t: fpu avx2 fma\n\n"
+    cpuinfo.write_text(thread.format(0) + thread.format(0) + thread.format(1))
+    answer = examine_cpu(cpuinfo)
+    assert (answer["name"], answer["cores"], answer["isa"]) == ("Some CPU", 2, ["avx2", "fma"])
+    assert examine_cpu(tmp_path / "missing")["cores"] >= 1
+
+
+def test_doctor_names_one_command_for_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = {"transformers", "gguf", "torch", "triton"}
+    versions = lambda name: None if name in missing else "1.0"  # noqa: E731
+    monkeypatch.setattr("dsi_native.cli.doctor._version", versions)
+    monkeypatch.setattr("dsi_native.cli.doctor._embedded_model", lambda: (None, "get the model"))
+    monkeypatch.setattr(
+        "dsi_native.cli.doctor.examine_cuda", lambda: {"available": False, "summary": "none"}
+    )
+    assert run(["doctor"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("not installed") == len(missing) + 1
+    assert 'pip install "dsi-native[hf,torch]"' in out and "get the model" in out
+    assert run(["doctor", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["packages"]["torch"] is None
+
+
+def test_doctor_exits_0_here(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["doctor"]) == 0
+    out, err = capsys.readouterr()
+    assert err == "" and "CUDA" in out and "Python" in out
