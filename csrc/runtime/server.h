@@ -23,7 +23,7 @@ struct RequestContext {
   std::shared_ptr<void> hook; // opaque: a logits processor, known to the server that calls it
 };
 
-struct Job {
+struct Job : std::enable_shared_from_this<Job> {
   JobKind kind = JobKind::kVerify;
   JobId id = 0;
   std::shared_ptr<const RequestContext> request;

@@ -1,0 +1,25 @@
+// What the binding files share.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <memory>
+
+#include "core/metrics.h"
+#include "runtime/server.h"
+
+namespace dsi::py {
+
+nanobind::dict metrics_dict(const Metrics &metrics);
+
+// `spec`: a SimulatedServer or NgramDrafter of this module, or any object with the server methods.
+// `key` makes equal specifications jitter differently. Needs the GIL.
+std::unique_ptr<Server> make_server(nanobind::handle spec, std::uint64_t key, std::int64_t vocab_size);
+
+void bind_sampling(nanobind::module_ &module);
+void bind_servers(nanobind::module_ &module);
+void bind_engine(nanobind::module_ &module);
+void bind_session(nanobind::module_ &module);
+void bind_simulate(nanobind::module_ &module);
+
+} // namespace dsi::py

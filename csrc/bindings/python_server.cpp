@@ -1,0 +1,197 @@
+#include "bindings/python_server.h"
+
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <limits>
+#include <stdexcept>
+
+#include "runtime/worker.h"
+
+namespace dsi::py {
+
+namespace {
+
+using TokenArray = nb::ndarray<nb::numpy, const Token, nb::ndim<1>>;
+using LogitsArray = nb::ndarray<nb::numpy, const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using RowArray = nb::ndarray<nb::numpy, float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+// Without a copy: the array keeps the job, whose tokens never change, for as long as Python keeps it.
+nb::object token_array(Job &job) {
+  auto *keep = new std::shared_ptr<Job>(job.shared_from_this()); // NOLINT(cppcoreguidelines-owning-memory)
+  const nb::capsule owner(keep, [](void *kept) noexcept {
+    delete static_cast<std::shared_ptr<Job> *>(kept); // NOLINT(cppcoreguidelines-owning-memory)
+  });
+  return nb::cast(TokenArray((*keep)->tokens.data(), {(*keep)->tokens.size()}, owner));
+}
+
+nb::object owned_tokens(std::span<const Token> tokens) {
+  auto *copy = new std::vector<Token>(tokens.begin(), tokens.end()); // NOLINT(cppcoreguidelines-owning-memory)
+  const nb::capsule owner(copy, [](void *kept) noexcept {
+    delete static_cast<std::vector<Token> *>(kept); // NOLINT(cppcoreguidelines-owning-memory)
+  });
+  return nb::cast(TokenArray(copy->data(), {copy->size()}, owner));
+}
+
+std::string shape_of(nb::handle array) {
+  return nb::cast<std::string>(nb::str(nb::getattr(array, "shape", nb::str("no shape"))));
+}
+
+// Turns a Python exception into what the worker understands. Needs the GIL.
+Outcome failed_or_stopped(const nb::python_error &error) {
+  if (error.matches(nb::module_::import_("dsi_native.errors").attr("Stopped"))) {
+    Outcome outcome;
+    outcome.kind = Outcome::Kind::kStopped;
+    return outcome;
+  }
+  throw CausedError(job_error(error));
+}
+
+// The user's hook on an array that Python owns, so that keeping it does no harm.
+class PythonHook final : public RowHook {
+public:
+  explicit PythonHook(PyObject *hook) : hook_(hook) {}
+
+  void apply(std::span<const Token> prefix, std::span<float> row) override {
+    const nb::gil_scoped_acquire gil;
+    try {
+      nb::object array = nb::module_::import_("numpy").attr("empty")(row.size(), "float32");
+      auto view = nb::cast<RowArray>(array);
+      std::copy(row.begin(), row.end(), view.data());
+      nb::object result = nb::handle(hook_)(owned_tokens(prefix), array);
+      const auto edited = result.is_none() ? view : nb::cast<RowArray>(as_float32(result));
+      if (edited.size() != row.size()) {
+        throw std::invalid_argument("logits_processor: returned shape " + shape_of(result) + ", expected (" +
+                                    std::to_string(row.size()) + ",)");
+      }
+      std::copy(edited.data(), edited.data() + edited.size(), row.begin());
+    } catch (nb::python_error &error) {
+      throw CausedError(job_error(error));
+    }
+  }
+
+  static nb::object as_float32(nb::handle array) {
+    return nb::module_::import_("numpy").attr("ascontiguousarray")(array, "float32");
+  }
+
+private:
+  PyObject *hook_;
+};
+
+} // namespace
+
+PythonServer::PythonServer(nb::handle object, std::int64_t vocab_limit)
+    : object_(share(object)), vocab_limit_(vocab_limit), proposes_ids_(nb::hasattr(object, "draft")),
+      prefills_(nb::hasattr(object, "prefill")) {}
+
+void PythonServer::started() {
+  const nb::gil_scoped_acquire gil;
+  const nb::handle object(object_.get());
+  if (nb::hasattr(object, "started")) {
+    try {
+      object.attr("started")();
+    } catch (nb::python_error &error) {
+      throw CausedError(job_error(error));
+    }
+  }
+}
+
+Logits PythonServer::forward(Job &job, Position first) {
+  const nb::handle object(object_.get());
+  nb::object result = object.attr("forward")(job.request->id, token_array(job), first,
+                                             nb::cast(job.shared_from_this()));
+  LogitsArray array;
+  if (!nb::try_cast(result, array, false)) {
+    array = nb::cast<LogitsArray>(PythonHook::as_float32(result));
+    result = nb::cast(array);
+  }
+  const auto rows = static_cast<std::int64_t>(job.length - first + 1);
+  if (static_cast<std::int64_t>(array.shape(0)) != rows || array.shape(1) == 0) {
+    throw std::invalid_argument("forward: returned logits of shape " + shape_of(result) + ", expected (" +
+                                std::to_string(rows) + ", vocab_size)");
+  }
+  logits_ = share(result);
+  return {array.data(), rows, static_cast<std::int64_t>(array.shape(1))};
+}
+
+Outcome PythonServer::draft_ids(Job &job) {
+  const nb::object ids = nb::handle(object_.get()).attr("draft")(job.request->id, token_array(job), job.max_drafts);
+  Outcome outcome;
+  for (const nb::handle id : ids) {
+    if (static_cast<int>(outcome.drafts.size()) == job.max_drafts) {
+      break;
+    }
+    const auto wide = nb::cast<std::int64_t>(nb::int_(id));
+    const bool fits = wide >= 0 && wide <= std::numeric_limits<Token>::max(); // the Session refuses -1
+    outcome.drafts.push_back(Draft{fits ? static_cast<Token>(wide) : -1, nullptr});
+  }
+  return outcome;
+}
+
+Outcome PythonServer::run(Job &job) {
+  Logits logits;
+  {
+    const nb::gil_scoped_acquire gil;
+    try {
+      if (job.kind == JobKind::kDraft && proposes_ids_) {
+        return draft_ids(job);
+      }
+      if (job.kind == JobKind::kPrefill) {
+        if (prefills_) {
+          nb::handle(object_.get()).attr("prefill")(job.request->id, token_array(job), nb::cast(job.shared_from_this()));
+        }
+        return {};
+      }
+      logits = forward(job, job.kind == JobKind::kDraft ? job.length : job.first);
+    } catch (nb::python_error &error) {
+      return failed_or_stopped(error);
+    }
+  }
+  return judge(job, logits);
+}
+
+// An error in here is the request's own, its hook's for one; the server did its part.
+Outcome PythonServer::judge(const Job &job, const Logits &logits) {
+  PythonHook hook(static_cast<PyObject *>(job.request->hook.get()));
+  RowHook *used = job.request->hook != nullptr ? &hook : nullptr;
+  try {
+    if (job.kind == JobKind::kVerify) {
+      return judge_.verify(job, logits, used);
+    }
+    const auto row = logits.row(0);
+    return judge_.draft(job, row.first(std::min(row.size(), static_cast<std::size_t>(vocab_limit_))), used);
+  } catch (...) {
+    Outcome outcome;
+    outcome.kind = Outcome::Kind::kFailed;
+    outcome.error = current_error();
+    return outcome;
+  }
+}
+
+void PythonServer::release(RequestId request) {
+  const nb::gil_scoped_acquire gil;
+  const nb::handle object(object_.get());
+  if (nb::hasattr(object, "release")) {
+    try {
+      object.attr("release")(request);
+    } catch (nb::python_error &error) {
+      throw CausedError(job_error(error));
+    }
+  }
+}
+
+void PythonServer::clear() {
+  logits_.reset();
+  object_.reset();
+}
+
+void bind_job(nb::module_ &module) {
+  nb::class_<Job>(module, "Job", "One task of a server, as a Python server sees it.")
+      .def_prop_ro(
+          "stopped", [](const Job &job) { return job.stopped.load(std::memory_order_relaxed); },
+          "True once nobody will read the result: raise dsi_native.errors.Stopped soon.");
+}
+
+} // namespace dsi::py

@@ -1,0 +1,40 @@
+// A target or drafter server written in Python. Slow next to a native one, and honest about the GIL: it
+// is held while the Python method runs, and given up while its logits are judged.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include "bindings/interpreter.h"
+#include "runtime/judge.h"
+#include "runtime/server.h"
+
+namespace dsi::py {
+
+// Methods called, see python/dsi_native/models/protocol: started(), forward(request, tokens, first, job),
+// draft(request, tokens, max_drafts), prefill(request, tokens, job), release(request).
+class PythonServer final : public Server {
+public:
+  // Needs the GIL. Rows wider than `vocab_limit` are cut to it: ids that the target does not have.
+  PythonServer(nb::handle object, std::int64_t vocab_limit);
+  void started() override;
+  Outcome run(Job &job) override;
+  void release(RequestId request) override;
+  PyObject *object() const { return object_.get(); } // borrowed
+  void clear(); // drops the object; the worker has ended. Needs the GIL.
+
+private:
+  Outcome draft_ids(Job &job);
+  Outcome judge(const Job &job, const Logits &logits);
+  Logits forward(Job &job, Position first); // with the GIL; the array lives until the next call
+
+  SharedObject object_;
+  SharedObject logits_;
+  std::int64_t vocab_limit_;
+  bool proposes_ids_ = false;
+  bool prefills_ = false;
+  Judge judge_;
+};
+
+void bind_job(nb::module_ &module);
+
+} // namespace dsi::py
