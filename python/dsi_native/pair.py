@@ -1,0 +1,116 @@
+"""A target and a drafter that fit together."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+from dsi_native import _core
+from dsi_native.drafters import CallableDrafter, PromptLookup
+from dsi_native.errors import InvalidArgument
+
+
+@dataclass(frozen=True)
+class Pair:
+    """What an engine decodes with. drafter: None for non-SI only."""
+
+    target: Any
+    drafter: Any
+    tokenizer: Any
+
+    @property
+    def vocab_size(self) -> int:
+        """Width of the target's rows."""
+        return int(self.target.vocab_size)
+
+    @property
+    def eos_ids(self) -> tuple[int, ...]:
+        """The target's end-of-sequence ids."""
+        return tuple(getattr(self.target, "eos_ids", ()) or ())
+
+    def byte_table(self) -> list[bytes] | None:
+        """id -> bytes; None without a tokenizer."""
+        return None if self.tokenizer is None else _byte_table(self.tokenizer, self.vocab_size)
+
+    def token_bytes(self) -> _core.TokenBytes:
+        """The same in native memory. Raises InvalidArgument without a tokenizer."""
+        if self.tokenizer is None:
+            raise InvalidArgument("stop: stop strings need a tokenizer, and this target has none")
+        return _native_bytes(self.tokenizer, self.vocab_size)
+
+
+# By object: tokenizers are not hashable by content, and a pipeline has few of them.
+@functools.lru_cache(maxsize=8)
+def _byte_table(tokenizer: Any, vocab_size: int) -> list[bytes]:
+    from dsi_native.vocab.bytes import token_bytes
+
+    return token_bytes(tokenizer, vocab_size)
+
+
+@functools.lru_cache(maxsize=8)
+def _native_bytes(tokenizer: Any, vocab_size: int) -> _core.TokenBytes:
+    return _core.TokenBytes(_byte_table(tokenizer, vocab_size))
+
+
+def open_pair(
+    target: Any,
+    drafter: Any,
+    *,
+    dtype: Any,
+    device: Any,
+    tokenizer: Any,
+    cache_budget_bytes: int | None,
+) -> Pair:
+    """Loads what is named, and checks that the drafter speaks the target's vocabulary.
+
+    Raises InvalidArgument naming `target` or `drafter`.
+    """
+    from dsi_native.models.load import load_model
+
+    model = load_model(target, dtype=dtype, device=device)
+    if cache_budget_bytes is not None and hasattr(model, "cache_budget_bytes"):
+        model.cache_budget_bytes = cache_budget_bytes
+    own = tokenizer if tokenizer is not None else getattr(model, "tokenizer", None)
+    return Pair(model, _open_drafter(drafter, model, dtype, device), own)
+
+
+def _open_drafter(drafter: Any, target: Any, dtype: Any, device: Any) -> Any:
+    if drafter is None:
+        return None
+    if drafter == "lookup":
+        return PromptLookup()
+    if isinstance(drafter, str) and drafter in ("int4", "int8"):
+        from dsi_native.models.quantised import quantised_copy
+
+        if not hasattr(target, "model"):
+            raise InvalidArgument(
+                f"drafter: {drafter!r} is a copy of a transformers target, and {target.name} is none"
+            )
+        return quantised_copy(target, bits=int(drafter[3:]))
+    if callable(drafter) and not hasattr(drafter, "servers") and not hasattr(drafter, "config"):
+        return CallableDrafter(drafter)
+    from dsi_native.models.load import load_model
+
+    model = load_model(drafter, dtype=dtype, device=device)
+    _check_same_vocabulary(target, model)
+    return model
+
+
+def _check_same_vocabulary(target: Any, drafter: Any) -> None:
+    """Padded rows may differ in width; the tokens may not."""
+    if drafter.vocab_size is None:
+        return
+    ours, theirs = getattr(target, "tokenizer", None), getattr(drafter, "tokenizer", None)
+    if ours is not None and theirs is not None:
+        same = ours is theirs or ours.get_vocab() == theirs.get_vocab()
+        sizes = f"{len(ours)} and {len(theirs)} tokens"
+    else:
+        same = target.vocab_size == drafter.vocab_size
+        sizes = f"{target.vocab_size} and {drafter.vocab_size} ids"
+    if not same:
+        raise InvalidArgument(
+            f"drafter: {drafter.name} and the target {target.name} have different vocabularies "
+            f"({sizes}); such a pair needs a vocabulary map, which this release does not have. "
+            'Use a drafter with the same tokenizer, or "int4", "int8", "lookup".'
+        )

@@ -1,0 +1,68 @@
+"""Prompts in all their forms, to token ids."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dsi_native.errors import InvalidArgument
+
+
+def is_batch(prompt: Any) -> bool:
+    """Whether it is a list of prompts: of texts, of chats, or of sequences of ids."""
+    if isinstance(prompt, (list, tuple)) and prompt:
+        first = prompt[0]
+        return isinstance(first, str) or (not isinstance(first, dict) and hasattr(first, "__len__"))
+    return getattr(prompt, "ndim", 1) == 2
+
+
+def prompt_ids(prompt: Any, tokenizer: Any, vocab_size: int) -> np.ndarray:
+    """int32 [n], n >= 1. Text and chats go through the tokenizer; chats through its template.
+
+    Raises InvalidArgument where there is nothing to go on, no tokenizer, or an id outside the vocabulary.
+    """
+    if isinstance(prompt, str):
+        if not prompt:
+            raise InvalidArgument("prompt: is empty; at least one token is needed")
+        ids = _tokenizer(tokenizer, "text").encode(prompt)
+    elif isinstance(prompt, (list, tuple)) and prompt and isinstance(prompt[0], dict):
+        ids = _chat_ids(prompt, _tokenizer(tokenizer, "chat messages"))
+    else:
+        ids = prompt
+    return _checked(ids, vocab_size)
+
+
+def _tokenizer(tokenizer: Any, what: str) -> Any:
+    if tokenizer is None:
+        raise InvalidArgument(f"prompt: {what} needs a tokenizer, and this target has none; give ids")
+    return tokenizer
+
+
+def _chat_ids(messages: Any, tokenizer: Any) -> Any:
+    for message in messages:
+        if not isinstance(message, dict) or "role" not in message or "content" not in message:
+            raise InvalidArgument(f"prompt: a chat message needs role and content, got {message!r}")
+    if not getattr(tokenizer, "chat_template", None):
+        raise InvalidArgument("prompt: chat messages need a chat template, the tokenizer has none")
+    ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True)
+    return ids["input_ids"] if hasattr(ids, "keys") else ids
+
+
+def _checked(ids: Any, vocab_size: int) -> np.ndarray:
+    if hasattr(ids, "detach"):  # a torch tensor
+        ids = ids.detach().cpu().numpy()
+    try:
+        array = np.asarray(ids)
+    except ValueError as error:
+        raise InvalidArgument(f"prompt: not a sequence of token ids ({error})") from None
+    if array.size == 0:
+        raise InvalidArgument("prompt: is empty; at least one token is needed")
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise InvalidArgument(
+            f"prompt: must be text, chat messages or whole numbers in one dimension, got "
+            f"{array.dtype} of shape {array.shape}"
+        )
+    for wrong in array[(array < 0) | (array >= vocab_size)][:1]:
+        raise InvalidArgument(f"prompt: id {wrong} is outside the vocabulary of {vocab_size}")
+    return np.ascontiguousarray(array, dtype=np.int32)
