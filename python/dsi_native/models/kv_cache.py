@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from dsi_native.errors import Stopped
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
+
+from dsi_native.errors import Stopped
 
 # Below this many positions computing again is as cheap as copying or waiting for another server.
 _BORROW_MIN_TOKENS = 2

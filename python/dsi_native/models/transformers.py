@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+
 from dsi_native.errors import InvalidArgument
 from dsi_native.models.kv_cache import CacheGroup, RequestCache
 
@@ -86,9 +87,8 @@ class TransformersModel:
             raise InvalidArgument(self._refusal(f"{type(error).__name__}: {error}")) from error
         if held != {4}:
             raise InvalidArgument(self._refusal("it does not fill the cache it is given"))
-        # Rounding moves logits by far less; a state that was not rolled back moves them by more.
-        tolerance = 1e-2 if self.model.dtype == torch.float32 else 0.5
-        if not (whole - again).abs().max() <= tolerance * whole.std():
+        # Rounding, also bf16's, moves logits by less; state that was not rolled back by more.
+        if not (whole - again).abs().max() <= 0.25 * whole.std():
             raise InvalidArgument(self._refusal("logits after a rollback differ from fresh ones"))
         return whole.shape[-1]
 
