@@ -74,10 +74,9 @@ def test_shapes_without_a_kernel_say_so_and_still_agree(monkeypatch: pytest.Monk
     assert set(faked.quantisation.faked.values()) == {"no such kernel here"}
     ids = np.arange(30, dtype=np.int32)
     rows = [m.servers(1)[0].forward(0, ids, 1) for m in (packed, faked, model)]
-    assert (rows[0].argmax(-1) == rows[1].argmax(-1)).mean() > 0.8
-    for got in rows[:2]:
-        correlation = np.corrcoef(got.ravel(), rows[2].ravel())[0, 1]
-        assert correlation > 0.98
+    likeness = np.corrcoef([r.ravel() for r in rows])
+    # Random weights lose much in 4 bits; the two ways to compute with the same levels must agree.
+    assert likeness[0, 1] > 0.995 and likeness[0, 2] > 0.8 and likeness[1, 2] > 0.8
 
 
 def test_rows_that_no_group_divides_take_8_bits() -> None:

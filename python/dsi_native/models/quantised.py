@@ -1,4 +1,4 @@
-"""Weight-only quantised copies of a target, so that every model has a drafter without a download."""
+"""Weight-only quantised copies of a target: every model has a drafter without a download."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def int4_levels(
 
 
 def int8_levels(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Levels -127..127 int8 [N, K] and scales [N], fp32 but exact in bf16: weight ~ level * scale."""
+    """Levels -127..127 int8 [N, K] and scales [N], exact in bf16: weight ~ level * scale."""
     scales = (weight.float().abs().amax(1) / 127).clamp_min(1e-8).bfloat16().float()
     levels = (weight.float() / scales[:, None]).round().clamp(-127, 127)
     return levels.to(torch.int8), scales
@@ -138,7 +138,7 @@ def _quantise(
 ) -> tuple[nn.Module, str]:
     """The quantised layer, and why it could not be packed ("" where it could).
 
-    sound: what is known of each shape; a kernel is trusted after it agreed once with plain arithmetic.
+    sound: objections by shape; a kernel is trusted after it agreed once with plain arithmetic.
     """
     n, k = linear.weight.shape
     if bits == 4 and k % group:
