@@ -29,6 +29,12 @@ Session::Session(SessionConfig config, std::span<const Token> prompt)
     throw std::invalid_argument("max_new_tokens: at least 1 is needed, got " +
                                 std::to_string(config_.max_new_tokens));
   }
+  if (config_.policy.lookahead < 1 || config_.policy.max_window < 1) {
+    throw std::invalid_argument("lookahead, max_window: at least 1 is needed, got " +
+                                std::to_string(config_.policy.lookahead) + " and " +
+                                std::to_string(config_.policy.max_window));
+  }
+  config_.policy.run_ahead = std::max(config_.policy.run_ahead, config_.policy.lookahead);
   if (config_.target_context >= 0) {
     if (prompt_tokens_ >= config_.target_context) {
       throw std::invalid_argument("prompt: " + std::to_string(prompt_tokens_) +
@@ -137,6 +143,7 @@ void Session::drafted(JobId job, std::span<const Draft> drafts) {
     return;
   }
   Position at = draft_->from;
+  drafts = drafts.first(std::min(drafts.size(), static_cast<std::size_t>(draft_->max_drafts)));
   draft_.reset();
   if (drafts.empty() && at == static_cast<Position>(path_.size())) {
     dry_length_ = at;
@@ -147,9 +154,6 @@ void Session::drafted(JobId job, std::span<const Draft> drafts) {
       end_drafting("the drafter proposed the id " + std::to_string(draft.id) + ", outside the vocabulary of " +
                    std::to_string(config_.vocab_size));
       return;
-    }
-    if (at > end_ - 2) {
-      return; // more than was asked for
     }
     ++metrics_.drafted;
     // The target may have committed a bonus here while this draft was made: it goes on where they
@@ -184,20 +188,24 @@ void Session::end_drafting(const std::string &why) {
   }
 }
 
+Session::Window *Session::running(JobId job) {
+  const auto found = std::find_if(windows_.begin(), windows_.end(), [&](const Window &window) {
+    return window.job == job && window.state == Window::State::kRunning;
+  });
+  return found != windows_.end() ? &*found : nullptr;
+}
+
 void Session::judged(JobId job, std::vector<JudgedRow> rows) {
   if (take(stale_verifies_, job)) {
     ++metrics_.wasted_verifies;
     return;
   }
-  for (Window &window : windows_) {
-    if (window.job == job) {
-      // Rows behind a mismatch may be missing; what is not there is not covered.
-      window.window = std::min(window.window, static_cast<Position>(rows.size()) - 1);
-      window.state = Window::State::kJudged;
-      window.rows = std::move(rows);
-      advance();
-      return;
-    }
+  if (Window *window = running(job)) {
+    // Rows behind a mismatch may be missing; what is not there is not covered.
+    window->window = std::min(window->window, static_cast<Position>(rows.size()) - 1);
+    window->state = Window::State::kJudged;
+    window->rows = std::move(rows);
+    advance();
   }
 }
 
@@ -206,14 +214,11 @@ void Session::verify_failed(JobId job, JobError error) {
     ++metrics_.failed_verifies;
     return;
   }
-  for (Window &window : windows_) {
-    if (window.job == job) {
-      ++metrics_.failed_verifies;
-      window.state = Window::State::kFailed;
-      window.error = std::move(error);
-      advance();
-      return;
-    }
+  if (Window *window = running(job)) {
+    ++metrics_.failed_verifies;
+    window->state = Window::State::kFailed;
+    window->error = std::move(error);
+    advance();
   }
 }
 
@@ -228,8 +233,11 @@ void Session::stopped(JobId job) {
   // Nobody asked for it: the server gave up by itself. The work is offered again.
   if (draft_.has_value() && draft_->job == job) {
     draft_.reset();
+  } else if (const Window *window = running(job)) {
+    ++metrics_.stopped_verifies;
+    windows_.erase(windows_.begin() + (window - windows_.data()));
+    advance(); // a failure may have waited for this one
   }
-  std::erase_if(windows_, [&](const Window &window) { return window.job == job; });
 }
 
 void Session::cancel(FinishReason reason, JobError error) {
@@ -242,145 +250,6 @@ void Session::cancel(FinishReason reason, JobError error) {
 void Session::set_lookahead(int lookahead, int run_ahead) {
   config_.policy.lookahead = lookahead;
   config_.policy.run_ahead = std::max(run_ahead, lookahead);
-}
-
-// -- committing -------------------------------------------------------------------------------
-
-const JudgedRow *Session::row_for_next() const {
-  for (const Window &window : windows_) {
-    const Position row = committed_ - window.first;
-    if (window.state == Window::State::kJudged && window.covers(committed_)) {
-      return &window.rows[static_cast<std::size_t>(row)];
-    }
-  }
-  return nullptr;
-}
-
-void Session::advance() {
-  while (!finished()) {
-    if (const JudgedRow *row = row_for_next()) {
-      commit(*row);
-    } else if (!retire_failed_window()) {
-      break;
-    }
-  }
-  drop_spent_windows();
-}
-
-// A window that failed before its turn may have failed over drafts that turn out wrong, so it counts
-// only once everything before it is committed. Then the position is uncovered and verified again.
-bool Session::retire_failed_window() {
-  const auto failed = std::find_if(windows_.begin(), windows_.end(), [&](const Window &window) {
-    return window.state == Window::State::kFailed && window.first <= committed_;
-  });
-  if (failed == windows_.end()) {
-    return false;
-  }
-  const bool mattered = failed->covers(committed_);
-  JobError error = std::move(failed->error);
-  windows_.erase(failed);
-  if (mattered && ++failures_in_a_row_ == 1) {
-    first_failure_ = std::move(error);
-  } else if (mattered) {
-    error_ = first_failure_;
-    finish(FinishReason::kError);
-  }
-  return true;
-}
-
-void Session::commit(JudgedRow row) {
-  failures_in_a_row_ = 0;
-  const bool has_draft = !chain_.empty();
-  const bool accepted = has_draft && chain_.front().id == row.token;
-  if (has_draft) {
-    count_judged(accepted);
-  } else {
-    ++metrics_.bonus;
-  }
-  if (accepted) {
-    chain_.pop_front();
-    ++committed_;
-  } else {
-    metrics_.drafts_unjudged += has_draft ? chain_size() - 1 : 0;
-    chain_.clear();
-    path_.resize(static_cast<std::size_t>(committed_));
-    path_.push_back(row.token);
-    ++committed_;
-    if (has_draft) {
-      bump_epoch();
-    }
-    epoch_start_ = committed_;
-  }
-  const Token token = row.token;
-  ++metrics_.emitted;
-  emitted_.push_back(std::move(row));
-  const std::optional<std::int64_t> stop =
-      config_.stop_strings.has_value() ? config_.stop_strings->push(token) : std::nullopt;
-  if (stop.has_value()) {
-    stop_bytes_ = *stop;
-    finish(FinishReason::kStopString);
-  } else if (std::find(config_.stop_ids.begin(), config_.stop_ids.end(), token) != config_.stop_ids.end()) {
-    finish(FinishReason::kStopToken);
-  } else if (committed_ == end_) {
-    finish(FinishReason::kLength);
-  }
-}
-
-void Session::count_judged(bool accepted) {
-  const auto offset = static_cast<std::size_t>(committed_ - epoch_start_);
-  if (metrics_.judged_at.size() <= offset) {
-    metrics_.judged_at.resize(offset + 1);
-    metrics_.accepted_at.resize(offset + 1);
-  }
-  ++metrics_.judged_at[offset];
-  ++(accepted ? metrics_.accepted : metrics_.rejected);
-  metrics_.accepted_at[offset] += accepted ? 1 : 0;
-}
-
-// Everything that was asked for on the ground of the drafts behind a rejection is out of date.
-void Session::bump_epoch() {
-  ++epoch_;
-  for (const Window &window : windows_) {
-    if (window.state == Window::State::kRunning) {
-      stale_verifies_.push_back(window.job);
-      newly_stale_.push_back(window.job);
-    } else if (window.first > committed_ - 1) {
-      ++metrics_.wasted_verifies; // judged ahead of its turn, in vain
-    }
-  }
-  windows_.clear();
-  if (draft_.has_value()) {
-    stale_drafts_.push_back(draft_->job);
-    newly_stale_.push_back(draft_->job);
-    draft_.reset();
-  }
-}
-
-// A window is spent when all its rows are committed, by itself or by another one's frontier.
-void Session::drop_spent_windows() {
-  std::erase_if(windows_, [&](const Window &window) {
-    if (!finished() && window.last() >= committed_) {
-      return false;
-    }
-    if (window.state == Window::State::kRunning) {
-      stale_verifies_.push_back(window.job);
-      newly_stale_.push_back(window.job);
-    }
-    return true;
-  });
-}
-
-void Session::finish(FinishReason reason) {
-  reason_ = reason;
-  metrics_.drafts_unjudged += chain_size();
-  chain_.clear();
-  path_.resize(static_cast<std::size_t>(committed_));
-  drop_spent_windows();
-  if (draft_.has_value()) {
-    stale_drafts_.push_back(draft_->job);
-    newly_stale_.push_back(draft_->job);
-    draft_.reset();
-  }
 }
 
 // -- what follows -----------------------------------------------------------------------------

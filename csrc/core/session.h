@@ -77,6 +77,7 @@ public:
   std::vector<JobId> take_stale();
   bool finished() const { return reason_ != FinishReason::kNone; }
   FinishReason reason() const { return reason_; }
+  bool retrying() const { return failures_in_a_row_ > 0; } // the verify of the next position failed once
   const JobError &error() const { return error_; }             // with kError
   std::int64_t stop_bytes() const { return stop_bytes_; }       // with kStopString: output bytes before it
 
@@ -99,6 +100,7 @@ private:
     Position window = 0;
     std::vector<JudgedRow> rows;
     JobError error;
+    bool used = false; // a row of it was committed
     Position last() const { return first + window; } // its frontier
     bool covers(Position position) const { return first <= position && position <= last(); }
   };
@@ -109,11 +111,14 @@ private:
   bool may_draft_on() const;    // apart from the run-ahead cap
   bool drafter_is_dry() const;
   void advance();
-  bool retire_failed_window(); // true where something changed
-  const JudgedRow *row_for_next() const;
+  bool retire_failed_windows(); // true where something changed
+  Window *running(JobId job); // null: none of this epoch
+  Window *judged_next(); // one that has the next position's row; null: none
   void commit(JudgedRow row);
   void bump_epoch();
   void drop_spent_windows();
+  void let_go(const Window &window);
+  void let_go_of_draft();
   void count_judged(bool accepted);
   void finish(FinishReason reason);
 
