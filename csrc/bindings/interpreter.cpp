@@ -1,5 +1,7 @@
 #include "bindings/interpreter.h"
 
+#include <nanobind/stl/string.h>
+
 #include <unistd.h>
 
 #include <algorithm>

@@ -168,7 +168,7 @@ void Engine::answer(Active &active, Slot &slot, Worker::Completed &done) {
       active.session.draft_failed(job.id, outcome.error);
     } else {
       active.avoid = static_cast<int>(slot.index());
-      active.session.verify_failed(job.id, std::move(outcome.error));
+      active.session.verify_failed(job.id, outcome.error);
     }
     break;
   case Outcome::Kind::kDone:
