@@ -34,9 +34,17 @@ public:
   bool ready_target() const { return weight_ > 0; }
   bool ready() const { return weight_ > 1 && draft_weight_ > 1; }
 
-  double growth_ms() const { // per judged draft
-    const double spread = weight_ * sum_xx_ - sum_x_ * sum_x_;
-    return spread > 1e-9 ? std::max(0.0, (weight_ * sum_xy_ - sum_x_ * sum_y_) / spread) : 0.0;
+  // Per judged draft. Windows that hardly differ say nothing about it; and no forward is free, however
+  // the noise tilts the line, so the empty window keeps at least its share of the mean.
+  double growth_ms() const {
+    const double mean_x = sum_x_ / weight_;
+    const double mean_y = sum_y_ / weight_;
+    const double variance = sum_xx_ / weight_ - mean_x * mean_x;
+    if (variance < kLeastVariance) {
+      return 0.0;
+    }
+    const double slope = (sum_xy_ / weight_ - mean_x * mean_y) / variance;
+    return std::clamp(slope, 0.0, mean_y / (mean_x + 1.0));
   }
   double target_ms(Position window) const {
     const double mean_x = sum_x_ / weight_;
@@ -58,6 +66,7 @@ public:
 
 private:
   static constexpr double kFade = 0.98;
+  static constexpr double kLeastVariance = 0.1; // of the window length, in drafts
   static constexpr int kWidest = 32;
 
   int si_lookahead() const {
