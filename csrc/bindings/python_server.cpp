@@ -40,9 +40,11 @@ std::string shape_of(nb::handle array) {
   return nb::cast<std::string>(nb::str(nb::getattr(array, "shape", nb::str("no shape"))));
 }
 
-// Turns a Python exception into what the worker understands. Needs the GIL.
-Outcome failed_or_stopped(const nb::python_error &error) {
-  if (error.matches(nb::module_::import_("dsi_native.errors").attr("Stopped"))) {
+// Turns a Python exception into what the worker understands. A server that stops unasked has failed: its
+// work would be offered to it again for ever. Needs the GIL.
+Outcome failed_or_stopped(const Job &job, const nb::python_error &error) {
+  if (job.stopped.load(std::memory_order_relaxed) &&
+      error.matches(nb::module_::import_("dsi_native.errors").attr("Stopped"))) {
     Outcome outcome;
     outcome.kind = Outcome::Kind::kStopped;
     return outcome;
@@ -147,7 +149,7 @@ Outcome PythonServer::run(Job &job) {
       }
       logits = forward(job, job.kind == JobKind::kDraft ? job.length : job.first);
     } catch (nb::python_error &error) {
-      return failed_or_stopped(error);
+      return failed_or_stopped(job, error);
     }
   }
   return judge(job, logits);
