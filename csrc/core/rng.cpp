@@ -12,15 +12,20 @@ using Words = std::array<std::uint32_t, 4>;
 using Key = std::array<std::uint32_t, 2>;
 
 // Inlined into the loop of chunk_bits, where the compiler may run several counters side by side.
-inline Words ten_rounds(Words x, Key key) {
+inline Words ten_rounds(const Words &counter, const Key &key) {
+  auto [x0, x1, x2, x3] = counter;
+  auto [k0, k1] = key;
   for (int round = 0; round < 10; ++round) {
-    const std::uint64_t even = std::uint64_t{0xD2511F53U} * x[0];
-    const std::uint64_t odd = std::uint64_t{0xCD9E8D57U} * x[2];
-    x = {static_cast<std::uint32_t>(odd >> 32U) ^ x[1] ^ key[0], static_cast<std::uint32_t>(odd),
-         static_cast<std::uint32_t>(even >> 32U) ^ x[3] ^ key[1], static_cast<std::uint32_t>(even)};
-    key = {key[0] + 0x9E3779B9U, key[1] + 0xBB67AE85U};
+    const std::uint64_t even = std::uint64_t{0xD2511F53U} * x0;
+    const std::uint64_t odd = std::uint64_t{0xCD9E8D57U} * x2;
+    x0 = static_cast<std::uint32_t>(odd >> 32U) ^ x1 ^ k0;
+    x1 = static_cast<std::uint32_t>(odd);
+    x2 = static_cast<std::uint32_t>(even >> 32U) ^ x3 ^ k1;
+    x3 = static_cast<std::uint32_t>(even);
+    k0 += 0x9E3779B9U;
+    k1 += 0xBB67AE85U;
   }
-  return x;
+  return {x0, x1, x2, x3};
 }
 
 Key key_of(std::uint64_t seed) {
@@ -56,9 +61,11 @@ void chunk_bits(std::uint64_t seed, Position position, std::uint32_t tag, std::i
   std::uint32_t *to = out.size() == whole.size() ? out.data() : whole.data();
   for (std::size_t j = 0; j < calls; ++j) {
     counter[0] = first_call + static_cast<std::uint32_t>(j);
-    const Words words = ten_rounds(counter, key);
-    for (std::size_t w = 0; w < 4; ++w)
-      to[w * kStride + j] = words[w];
+    const auto [x0, x1, x2, x3] = ten_rounds(counter, key);
+    to[j] = x0;
+    to[kStride + j] = x1;
+    to[2 * kStride + j] = x2;
+    to[3 * kStride + j] = x3;
   }
   if (to == whole.data())
     std::copy_n(to, out.size(), out.data());
