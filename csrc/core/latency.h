@@ -41,10 +41,10 @@ inline Nanos forward_ns(const Latency &latency, bool first, Position window, std
 // sequence is met by every policy.
 class SyntheticIds {
 public:
-  SyntheticIds(std::uint64_t seed, double acceptance) : seed_(seed), acceptance_(acceptance) {}
+  SyntheticIds(std::uint64_t seed, double acceptance) : seed_(mix(seed)), acceptance_(acceptance) {}
   // `right[i]`: whether the draft for the i-th new token is right; positions behind its end are right.
   SyntheticIds(std::uint64_t seed, std::vector<bool> right, Position prompt_tokens)
-      : seed_(seed), right_(std::move(right)), prompt_tokens_(prompt_tokens) {}
+      : seed_(mix(seed)), right_(std::move(right)), prompt_tokens_(prompt_tokens) {}
 
   static constexpr Token kVocabSize = 50000;
 

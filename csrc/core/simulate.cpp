@@ -89,7 +89,7 @@ private:
       const DraftTask task = session_.take_draft();
       start(drafter_, 'd', task.job, task.from, 0);
     }
-    if (now_ == 0 && session_.policy().prefill) {
+    if (now_ == 0 && session_.policy().prefill && session_.policy().mode == Mode::kDSI) {
       for (VirtualServer &server : targets_) {
         if (!server.busy) {
           start(server, 'p', 0, 0, 0);
