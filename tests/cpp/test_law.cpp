@@ -1,7 +1,7 @@
 // The laws of single draws and of coupled draws.
 #include <array>
 
-#include "laws.h"
+#include "support/laws.h"
 
 using namespace dsi;
 using namespace dsi::laws;

@@ -1,5 +1,5 @@
 // The rejection rule: joint laws of draft and token, and the faults that others have shipped.
-#include "laws.h"
+#include "support/laws.h"
 
 using namespace dsi;
 using namespace dsi::laws;
