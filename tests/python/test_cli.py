@@ -6,6 +6,7 @@ Here a scripted engine stands in, so that every branch is reached; test_cli_real
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -21,8 +22,36 @@ import dsi_native
 from dsi_native.cli import run
 from dsi_native.cli.statistics import rows
 from dsi_native.errors import InvalidArgument, RequestFailed
+from dsi_native.results import Output, Statistics
 
-STATISTICS = {"new_tokens": 3, "acceptance": 0.5, "wasted_forwards": 1, "target_forwards": 4}
+STATISTICS = Statistics(
+    mode="dsi",
+    sp=2,
+    lookahead=3,
+    prompt_tokens=4,
+    new_tokens=3,
+    acceptance=0.5,
+    acceptance_at=[0.75, None, 0.25],
+    accepted=2,
+    rejected=2,
+    bonus=1,
+    drafted=6,
+    target_forwards=4,
+    wasted_forwards=1,
+    stopped_forwards=2,
+    failed_forwards=0,
+    tokens_per_target_forward=0.75,
+    queued_s=0.0,
+    time_to_first_token_s=0.2,
+    time_per_token_s=0.0305,
+    total_s=0.5,
+    target_busy=0.42,
+    drafter_busy=0.9,
+    target_forward_s=0.1,
+    drafter_forward_s=0.02,
+    plain_run_s=0.75,
+    drafter_error="",
+)
 
 
 class ScriptedStream:
@@ -37,12 +66,7 @@ class ScriptedStream:
                 raise piece
             text += piece
             yield piece
-        self.result = SimpleNamespace(
-            tokens=[5, 6, 7],
-            text=text,
-            finish_reason="length",
-            statistics=SimpleNamespace(to_dict=lambda: STATISTICS),
-        )
+        self.result = Output([5, 6, 7], text, "length", 99, STATISTICS)
 
 
 class ScriptedEngine:
@@ -92,7 +116,21 @@ def test_text_on_stdout_and_the_table_on_stderr(
     assert run(["generate", "Hello", "--target", "x"]) == 0
     out, err = capsys.readouterr()
     assert out == "One two.\n"
-    assert "acceptance" in err and "50.0 %" in err and "1 of 4" in err and "length" in err
+    table = dict(re.split(r"\s{2,}", line.strip(), maxsplit=1) for line in err.split("\n") if line.strip())
+    assert table == {
+        "decode loop": "dsi, SP 2, lookahead 3",
+        "new tokens": "3 (length)",
+        "seed": "99",
+        "time to first token": "200 ms",
+        "time per token": "30.5 ms",
+        "tokens per target forward": "0.75",
+        "acceptance": "50.0 %  (by position: 75 - 25)",
+        "wasted target forwards": "1 of 4, 2 more stopped",
+        "target servers busy": "42 %",
+        "drafter busy": "90 %",
+        "whole run": "0.50 s",
+        "a plain run would have cost": "0.75 s, 1.50x",
+    }
     assert engine.made[0].closed
 
 
@@ -112,7 +150,8 @@ def test_json_is_all_there_is(
         "tokens": [5, 6, 7],
         "text": "One two.",
         "finish_reason": "length",
-        "statistics": STATISTICS,
+        "seed": 99,
+        "statistics": STATISTICS.to_dict(),
     }
     assert err == ""
 
@@ -136,8 +175,10 @@ def test_every_option_reaches_the_engine(engine: type[ScriptedEngine]) -> None:
 
 def test_defaults(engine: type[ScriptedEngine]) -> None:
     assert run(["generate", "P", "--target", "t", "--drafter", "none"]) == 0
-    (made,) = engine.made
+    made = engine.made[0]
     assert made.options["drafter"] is None
+    assert run(["generate", "P", "--target", "t", "--mode", "non-si"]) == 0
+    assert engine.made[1].options["drafter"] is None
     assert (made.options["mode"], made.options["lookahead"]) == ("dsi", "auto")
     assert made.sampling["seed"] is None and made.sampling["stop"] is None
 
@@ -319,9 +360,18 @@ def test_help_of_each_command(command: str, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_unmeasured_statistics_are_dashes() -> None:
-    texts = dict(rows({"new_tokens": 0, "time_per_token_s": None}))
-    assert texts["new tokens"] == "0"
-    assert texts["time per token"] == texts["acceptance"] == texts["drafter busy"] == "-"
+    blank = dict.fromkeys(
+        ("acceptance", "time_per_token_s", "time_to_first_token_s", "plain_run_s"), None
+    )
+    statistics = STATISTICS.to_dict() | blank | {"drafter_error": "ValueError: no"}
+    texts = dict(rows({"statistics": statistics, "finish_reason": "stop_token", "seed": 0}))
+    assert {label for label, text in texts.items() if text == "-"} == {
+        "acceptance",
+        "time per token",
+        "time to first token",
+        "a plain run would have cost",
+    }
+    assert texts["drafting ended early"] == "ValueError: no"
 
 
 def test_module_and_script_are_the_same(

@@ -142,9 +142,10 @@ def generate(
     with contextlib.ExitStack() as stack:
         with loading(errors, f"Loading {target}"):
             engine = stack.enter_context(
-                open_engine(target, drafter, sp=sp, lookahead=lookahead, mode=mode.value,
-                            threads=threads)
-            )  # fmt: skip
+                open_engine(
+                    target, drafter, mode=mode.value, sp=sp, lookahead=lookahead, threads=threads
+                )
+            )
         stream = engine.stream(
             as_prompt(engine, text, chat),
             max_new_tokens=max_new_tokens,
@@ -165,7 +166,7 @@ def generate(
     if as_json:
         typer.echo(json.dumps(as_object(result)))
     elif not no_stats:
-        errors.print(statistics_table(result.finish_reason, result.statistics.to_dict()))
+        errors.print(statistics_table(as_object(result)))
 
 
 def open_engine(target: str, drafter: str, **options: Any) -> Any:
@@ -179,7 +180,18 @@ def open_engine(target: str, drafter: str, **options: Any) -> Any:
             raise InvalidArgument(
                 f"the embedded model is not installed; install it with: {INSTALL_COMMAND}"
             ) from None
-    return dsi_native.Engine(target, None if drafter == "none" else drafter, **options)
+    _quieten_transformers()
+    needless = drafter == "none" or options["mode"] == Mode.NON_SI.value
+    return dsi_native.Engine(target, None if needless else drafter, **options)
+
+
+def _quieten_transformers() -> None:
+    """Its progress bars and advice would end up between our lines on standard error."""
+    with contextlib.suppress(ImportError):
+        from transformers.utils import logging
+
+        logging.disable_progress_bar()
+        logging.set_verbosity_error()
 
 
 def read_prompt(prompt: str | None, file: Path | None) -> str:
@@ -214,7 +226,8 @@ def as_object(result: Any) -> dict[str, Any]:
     return {
         "tokens": [int(token) for token in result.tokens],
         "text": result.text,
-        "finish_reason": str(result.finish_reason),
+        "finish_reason": result.finish_reason,
+        "seed": result.seed,
         "statistics": result.statistics.to_dict(),
     }
 

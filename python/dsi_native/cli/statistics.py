@@ -7,47 +7,59 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
+POSITIONS_SHOWN = 6
 
-def statistics_table(finish_reason: str, statistics: dict[str, Any]) -> Table:
-    """statistics: `Statistics.to_dict()`. What was not measured (None) is shown as a dash."""
+
+def statistics_table(answer: dict[str, Any]) -> Table:
+    """answer: what --json prints. What was not measured (None) is shown as a dash."""
     table = Table(box=box.SIMPLE, show_header=False, pad_edge=False)
     table.add_column()
-    table.add_column(justify="right")
-    for label, text in rows(statistics):
+    table.add_column(overflow="fold")
+    for label, text in rows(answer):
         table.add_row(label, text)
-    table.add_row("finish reason", finish_reason)
     return table
 
 
-def rows(statistics: dict[str, Any]) -> list[tuple[str, str]]:
+def rows(answer: dict[str, Any]) -> list[tuple[str, str]]:
     """(label, text) for each line of the table."""
-    get = statistics.get
-    forwards = get("target_forwards")
-    wasted = get("wasted_forwards")
-    return [
-        ("mode", str(get("mode", "-"))),
-        ("new tokens", _number(get("new_tokens"), "d")),
-        ("time to first token", _number(_scaled(get("time_to_first_token_s"), 1e3), ".0f", " ms")),
-        ("time per token", _number(_scaled(get("time_per_token_s"), 1e3), ".1f", " ms")),
-        ("tokens per target forward", _number(get("tokens_per_target_forward"), ".2f")),
-        ("acceptance", _number(_scaled(get("acceptance"), 100), ".1f", " %")),
-        ("wasted target forwards", f"{_number(wasted, 'd')} of {_number(forwards, 'd')}"),
-        ("target servers busy", _shares(get("target_busy"))),
-        ("drafter busy", _shares(get("drafter_busy"))),
-        ("a plain run would have cost", _number(get("plain_run_s"), ".2f", " s")),
+    got = answer["statistics"]
+    loop = f"{got['mode']}, SP {got['sp']}, lookahead {got['lookahead']}"
+    lines = [
+        ("decode loop", "non-si" if got["mode"] == "non-si" else loop),
+        ("new tokens", f"{got['new_tokens']} ({answer['finish_reason']})"),
+        ("seed", str(answer["seed"])),
+        ("time to first token", _scaled(got["time_to_first_token_s"], 1e3, ".0f", " ms")),
+        ("time per token", _scaled(got["time_per_token_s"], 1e3, ".1f", " ms")),
+        ("tokens per target forward", _scaled(got["tokens_per_target_forward"], 1, ".2f")),
+        ("acceptance", _acceptance(got["acceptance"], got["acceptance_at"])),
+        ("wasted target forwards", _wasted(got)),
+        ("target servers busy", _scaled(got["target_busy"], 100, ".0f", " %")),
+        ("drafter busy", _scaled(got["drafter_busy"], 100, ".0f", " %")),
+        ("whole run", _scaled(got["total_s"], 1, ".2f", " s")),
+        ("a plain run would have cost", _plain(got["plain_run_s"], got["total_s"])),
     ]
+    if got["drafter_error"]:
+        lines.append(("drafting ended early", got["drafter_error"]))
+    return lines
 
 
-def _scaled(value: float | None, factor: float) -> float | None:
-    return None if value is None else value * factor
+def _scaled(value: float | None, factor: float, spec: str, unit: str = "") -> str:
+    return "-" if value is None else f"{value * factor:{spec}}{unit}"
 
 
-def _number(value: float | None, spec: str, unit: str = "") -> str:
-    return "-" if value is None else f"{value:{spec}}{unit}"
-
-
-def _shares(values: Any) -> str:
-    if values is None:
+def _acceptance(overall: float | None, at: list[float | None]) -> str:
+    if overall is None:
         return "-"
-    shares = values if isinstance(values, (list, tuple)) else [values]
-    return "  ".join(f"{100 * share:.0f} %" for share in shares) or "-"
+    by_position = " ".join(_scaled(share, 100, ".0f") for share in at[:POSITIONS_SHOWN])
+    return f"{100 * overall:.1f} %  (by position: {by_position})"
+
+
+def _wasted(got: dict[str, Any]) -> str:
+    text = f"{got['wasted_forwards']} of {got['target_forwards']}"
+    return text + f", {got['stopped_forwards']} more stopped" * (got["stopped_forwards"] > 0)
+
+
+def _plain(plain_s: float | None, total_s: float) -> str:
+    if plain_s is None:
+        return "-"
+    return f"{plain_s:.2f} s, {plain_s / total_s:.2f}x" if total_s > 0 else f"{plain_s:.2f} s"
