@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
+import transformers
 from torch import nn
 
 from dsi_native.errors import InvalidArgument
 from dsi_native.models import quantised
+from dsi_native.models.lean_llama import LeanLlama
 from dsi_native.models.quantised import quantised_copy
 from dsi_native.models.transformers import TransformersModel
 from tiny import VOCAB_SIZE, tiny_target
@@ -63,7 +67,7 @@ def test_packed_layers_compute_what_their_levels_say(bits: int, bias: bool, rows
 def test_shapes_without_a_kernel_say_so_and_still_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     model = TransformersModel(tiny_target())
     packed = quantised_copy(model, 4)
-    assert len(packed.quantisation.packed) + len(packed.quantisation.faked) == 15
+    assert len(packed.quantisation.packed) + len(packed.quantisation.faked) == 9
 
     def missing(*args: object) -> None:
         raise RuntimeError("no such kernel here\nlong story")
@@ -84,27 +88,68 @@ def test_rows_that_no_group_divides_take_8_bits() -> None:
     assert reason or layer.group is None
 
 
+def mistral() -> nn.Module:
+    torch.manual_seed(3)
+    sizes = {"vocab_size": VOCAB_SIZE, "hidden_size": 64, "intermediate_size": 128}
+    heads = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+    ids = {"eos_token_id": None, "bos_token_id": None}
+    config = transformers.MistralConfig(**sizes, **heads, **ids, initializer_range=0.3)
+    return transformers.MistralForCausalLM(config).requires_grad_(False)
+
+
 @pytest.mark.parametrize("bits", [4, 8])
-def test_the_copy_shares_the_rest_and_leaves_the_target_alone(bits: int) -> None:
-    target = tiny_target()
+@pytest.mark.parametrize("make", [tiny_target, mistral])
+def test_the_copy_shares_the_rest_and_leaves_the_target_alone(
+    bits: int, make: Callable[[], nn.Module]
+) -> None:
+    target = make()
     before = {name: (p.data_ptr(), p.clone()) for name, p in target.named_parameters()}
     model = TransformersModel(target)
     drafter = quantised_copy(model, bits)
     for name, parameter in target.named_parameters():
         assert parameter.data_ptr() == before[name][0] and torch.equal(parameter, before[name][1])
-    assert all(type(m) is not nn.Linear for m in drafter.model.modules()) or (
-        drafter.quantisation.faked
-    )
-    names = dict(drafter.model.named_parameters())
-    assert names["model.embed_tokens.weight"] is target.model.embed_tokens.weight
-    assert not any(name.endswith("proj.weight") for name in names) or drafter.quantisation.faked
-    own = sum(
-        b.nbytes for n, b in drafter.model.named_buffers() if n.endswith(("packed", "scales"))
-    )
+    if not drafter.quantisation.faked:
+        shared = {p.data_ptr() for p in target.parameters()}
+        assert {p.data_ptr() for p in drafter.model.parameters()} <= shared
+    own = sum(b.nbytes for n, b in drafter.model.named_buffers() if n.endswith(("ked", "scales")))
     linears = sum(m.weight.nbytes for m in target.modules() if isinstance(m, nn.Linear))
-    assert own < linears / (2.5 if bits == 4 else 3.5)
+    assert own < linears / (4 if bits == 4 else 3)
     assert (drafter.vocab_size, drafter.context) == (VOCAB_SIZE, model.context)
     assert drafter.name.endswith(f"-int{bits}")
+    ids = np.arange(30, dtype=np.int32)
+    ours, theirs = (m.servers(1)[0].forward(0, ids, 1) for m in (drafter, model))
+    assert np.corrcoef(ours.ravel(), theirs.ravel())[0, 1] > (0.8 if bits == 4 else 0.99)
+
+
+def test_the_best_logits_are_computed_with_the_shared_weights() -> None:
+    head = linear(256, 64, bias=True)
+    report = quantised.QuantisationReport(8, 32)
+    refined = quantised._head(head, "lm_head", report, {})
+    x = torch.randn(3, 64, generator=torch.Generator().manual_seed(1))
+    want, got = head(x), refined(x)
+    assert torch.equal(want.argmax(-1), got.argmax(-1))
+    exact = (want - got).abs() < 1e-5
+    assert (exact.sum(-1) >= 16).all()
+    assert exact.gather(-1, want.topk(4).indices).all()
+    assert (want - got).abs().max() < want.std()
+
+
+@pytest.mark.parametrize("biases", [False, True])
+def test_the_lean_forward_is_the_same_function(biases: bool) -> None:
+    source = tiny_target(5, attention_bias=biases, mlp_bias=biases).requires_grad_(False)
+    if biases:
+        for name, parameter in source.named_parameters():
+            if name.endswith("bias"):
+                parameter.copy_(torch.linspace(-1, 1, len(parameter)))
+    assert LeanLlama.fits(source) and not LeanLlama.fits(mistral())
+    lean = TransformersModel(LeanLlama(source, lambda layer: layer, lambda layer: layer))
+    (server,) = lean.servers(1)
+    ids = np.random.default_rng(0).integers(0, VOCAB_SIZE, 40).astype(np.int32)
+    with torch.inference_mode():
+        want = source(torch.from_numpy(ids.astype(np.int64))[None]).logits[0].numpy()
+    for upto, first in ((20, 1), (21, 21), (30, 25), (40, 40)):
+        got = server.forward(0, ids[:upto], first)
+        np.testing.assert_allclose(got, want[first - 1 : upto], atol=1e-3, rtol=0)
 
 
 def test_the_copy_rolls_back_like_its_target() -> None:
