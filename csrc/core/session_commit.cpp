@@ -53,17 +53,18 @@ bool Session::retire_failed_windows() {
 void Session::commit(JudgedRow row) {
   failures_in_a_row_ = 0;
   const bool has_draft = !chain_.empty();
-  const bool accepted = has_draft && chain_.front().id == row.token;
-  if (has_draft) {
-    count_judged(accepted);
+  const bool judged_draft = has_draft && !row.bonus;
+  const bool goes_on = has_draft && chain_.front().id == row.token;
+  if (judged_draft) {
+    count_judged(goes_on);
   } else {
     ++metrics_.bonus;
   }
-  if (accepted) {
+  if (goes_on) {
     chain_.pop_front();
     ++committed_;
   } else {
-    metrics_.drafts_unjudged += has_draft ? chain_size() - 1 : 0;
+    metrics_.drafts_unjudged += chain_size() - (judged_draft ? 1 : 0);
     chain_.clear();
     path_.resize(static_cast<std::size_t>(committed_));
     path_.push_back(row.token);
@@ -71,6 +72,8 @@ void Session::commit(JudgedRow row) {
     if (has_draft) {
       bump_epoch();
     }
+  }
+  if (!judged_draft || !goes_on) {
     epoch_start_ = committed_;
   }
   const Token token = row.token;

@@ -13,7 +13,7 @@ using Token = std::int32_t;      // an id of the target's vocabulary
 using Position = std::int64_t;   // absolute, the prompt's first token is 0
 using JobId = std::uint64_t;     // unique within one Session, never 0
 using RequestId = std::uint64_t; // unique within one Engine, never 0
-using Epoch = std::uint64_t;     // counts rejections of one Session
+using Epoch = std::uint64_t;     // counts how often drafts of one Session were thrown away
 using Nanos = std::int64_t;      // nanoseconds of a steady (or virtual) clock
 
 enum class Mode : std::uint8_t { kNonSI, kSI, kDSI };
@@ -40,6 +40,8 @@ struct JudgedRow {
   Token token = -1;
   float logprob = 0.0F;                     // of `token`, processed law; 0 where not asked for
   std::vector<std::pair<Token, float>> top; // the most likely ids with their logprob, where asked for
+  // Rejection: drawn when there was no draft to judge. A draft that has come since was not judged by it.
+  bool bonus = false;
 };
 
 // A failure of one job. `cause` is opaque here; the bindings keep the Python exception in it.

@@ -30,8 +30,9 @@ JudgedRow Judge::judge_row(const Job &job, Position position) const {
     row.token = law_.judge_rejection(draft, sampling.seed, position);
   } else {
     const std::optional<Draft> frontier = job.frontier ? job.frontier() : std::nullopt;
-    row.token = frontier.has_value() ? law_.judge_rejection(*frontier, sampling.seed, position)
-                                     : law_.draw(sampling.seed, position, kResidual);
+    row.bonus = !frontier.has_value();
+    row.token = row.bonus ? law_.draw(sampling.seed, position, kResidual)
+                          : law_.judge_rejection(*frontier, sampling.seed, position);
   }
   if (sampling.logprobs >= 0) {
     row.logprob = law_.logprob(row.token);

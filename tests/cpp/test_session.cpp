@@ -114,6 +114,40 @@ TEST_CASE("a bonus overtakes the draft: equal goes on, other is dropped, neither
   }
 }
 
+TEST_CASE("a row drawn without a draft is a bonus, also where a draft has come since") {
+  for (const Token chosen : {5, 50}) { // what the target says where the draft says 5
+    Session session(config(Mode::kDSI, 1, 20), kPrompt);
+    const VerifyTask empty = session.take_verify();
+    draft_now(session, {3, 4});
+    const VerifyTask window = session.take_verify();
+    std::vector<JudgedRow> judged = rows({3, 4, chosen});
+    judged.back().bonus = true;
+    session.judged(window.job, std::move(judged)); // nothing came from the empty window yet
+    CHECK(session.committed() == 6);
+    CHECK(session.metrics().bonus == 1);
+    session.stopped(empty.job);
+
+    Session late(config(Mode::kDSI, 1, 20), kPrompt);
+    late.take_verify();
+    draft_now(late, {3});
+    const VerifyTask first = late.take_verify();
+    draft_now(late, {4});
+    const VerifyTask second = late.take_verify();
+    judged = rows({4, chosen});
+    judged.back().bonus = true;
+    late.judged(second.job, std::move(judged)); // waits for the first
+    draft_now(late, {5, 6});
+    late.judged(first.job, rows({3, 4}));
+    CHECK(emitted(late) == Tokens{3, 4, chosen});
+    CHECK(late.metrics().accepted == 2);
+    CHECK(late.metrics().rejected == 0);
+    CHECK(late.metrics().bonus == 1);
+    CHECK(late.epoch() == (chosen == 5 ? 0 : 1));
+    CHECK(late.path().size() == (chosen == 5 ? 7U : 6U));
+    CHECK(late.metrics().drafts_unjudged == (chosen == 5 ? 0 : 2));
+  }
+}
+
 TEST_CASE("rows behind a mismatch may be missing; positions without a row are offered again") {
   Session session(config(Mode::kDSI, 3, 20), kPrompt);
   const VerifyTask empty = session.take_verify();
