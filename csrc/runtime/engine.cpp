@@ -56,11 +56,6 @@ Ticket Engine::submit(RequestSpec spec) {
   }
   auto active = std::make_unique<Active>(next_request_, std::move(spec));
   active->cached.assign(slots_.size(), -1);
-  if (slots_.size() == targets_) {
-    active->session.end_drafting("");
-  } else if (!slots_.back()->alive) {
-    active->session.end_drafting(slots_.back()->loss.message);
-  }
   const Ticket ticket{next_request_++, active->channel};
   waiting_.push_back(std::move(active));
   admit();
@@ -88,7 +83,6 @@ void Engine::cancel(RequestId request, Trouble trouble, const std::string &messa
 }
 
 void Engine::close() {
-  const std::scoped_lock once(close_mutex_);
   Retired retired;
   {
     const std::scoped_lock lock(mutex_);
@@ -109,6 +103,10 @@ void Engine::close() {
   for (const auto &slot : slots_) {
     slot->worker->ask_to_stop();
   }
+  if (on_own_worker()) {
+    return; // it cannot wait for itself; whoever closes or destroys the engine later does
+  }
+  const std::scoped_lock once(close_mutex_);
   for (const auto &slot : slots_) {
     slot->worker->close();
   }
@@ -156,7 +154,9 @@ void Engine::answer(Active &active, Slot &slot, Worker::Completed &done) {
   --active.jobs_out;
   active.verifies_out -= job.kind == JobKind::kVerify ? 1 : 0;
   if (job.kind == JobKind::kPrefill) {
-    return; // whoever needs the cache computes what is missing, and meets the error if there is one
+    // Asked for once. Whoever needs the cache computes what is missing, and meets the error if there is one.
+    active.cached[slot.index()] = std::max<Position>(active.cached[slot.index()], 0);
+    return;
   }
   Outcome &outcome = done.outcome;
   switch (outcome.kind) {
@@ -175,7 +175,6 @@ void Engine::answer(Active &active, Slot &slot, Worker::Completed &done) {
     if (job.kind == JobKind::kDraft) {
       active.session.drafted(job.id, outcome.drafts);
     } else {
-      active.avoid = -1;
       const Metrics &metrics = active.session.metrics();
       const std::int64_t accepted = metrics.accepted;
       const std::int64_t rejected = metrics.rejected;
@@ -266,6 +265,13 @@ void Engine::follow(Active &active, Retired &retired) {
   if (active.session.finished() && !active.ended) {
     end(active);
   }
+  if (active.ended && active.jobs_out > 0) {
+    for (const auto &slot : slots_) { // no Session knows of prefills
+      if (slot->job != nullptr && slot->job->request->id == active.id && slot->job->kind == JobKind::kPrefill) {
+        slot->worker->stop_job(slot->job->id, active.id);
+      }
+    }
+  }
   if (active.ended && active.jobs_out == 0) {
     for (const auto &slot : slots_) {
       slot->worker->release(active.id);
@@ -327,6 +333,11 @@ void Engine::admit() {
     waiting_.pop_front();
     active->started = now_ns();
     apply_lookahead(*active);
+    if (slots_.size() == targets_) {
+      active->session.end_drafting("");
+    } else if (!slots_.back()->alive) {
+      active->session.end_drafting(slots_.back()->loss.message);
+    }
     dispatcher_.add(&active->session);
     owners_.emplace(&active->session, active.get());
     ++running_;

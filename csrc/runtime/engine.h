@@ -66,7 +66,8 @@ public:
   Ticket submit(RequestSpec spec);
   // Ends one request, others go on. Its reader gets `trouble`. No effect on one that has ended.
   void cancel(RequestId request, Trouble trouble, const std::string &message);
-  // Ends every request with kClosed, then waits for forwards that cannot be stopped. Idempotent.
+  // Ends every request with kClosed, then waits for forwards that cannot be stopped; on one of its own
+  // workers it does not wait. Idempotent, thread-safe.
   void close();
   bool on_own_worker() const;
   int sp() const { return static_cast<int>(targets_); }
@@ -104,7 +105,6 @@ private:
 
   mutable std::mutex mutex_; // guards all below but the workers themselves
   std::size_t targets_ = 0;
-  std::vector<std::unique_ptr<Slot>> slots_; // targets first, then the drafter
   Dispatcher dispatcher_;
   std::map<RequestId, std::unique_ptr<Active>> actives_; // given to servers, or still running somewhere
   std::deque<std::unique_ptr<Active>> waiting_;
@@ -120,7 +120,9 @@ private:
   bool closing_ = false;
   bool failed_ = false;
   JobError failure_;
-  std::mutex close_mutex_; // one close() at a time
+  std::mutex close_mutex_; // one thread joins at a time
+  // Targets first, then the drafter. Last: their threads end before anything they use is gone.
+  std::vector<std::unique_ptr<Slot>> slots_;
 };
 
 } // namespace dsi

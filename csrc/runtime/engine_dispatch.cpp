@@ -80,13 +80,14 @@ void Engine::apply_lookahead(Active &active) {
 // Of the idle servers, the one whose cache is closest to the request's path; then the one that came
 // free last. A retry goes to another server than the one that failed, and waits for it if need be.
 Engine::Slot *Engine::best_slot(const Active &active) {
+  const int avoid = active.session.retrying() ? active.avoid : -1;
   const auto others = std::count_if(slots_.begin(), slots_.end(), [&](const auto &slot) {
-    return slot->verifies && slot->alive && static_cast<int>(slot->index()) != active.avoid;
+    return slot->verifies && slot->alive && static_cast<int>(slot->index()) != avoid;
   });
   Slot *best = nullptr;
   const auto cached = [&](const Slot &slot) { return std::min(active.cached[slot.index()], active.session.committed()); };
   for (const auto &slot : slots_) {
-    const bool barred = others > 0 && static_cast<int>(slot->index()) == active.avoid;
+    const bool barred = others > 0 && static_cast<int>(slot->index()) == avoid;
     if (!slot->verifies || !slot->idle() || barred) {
       continue;
     }

@@ -45,7 +45,7 @@ struct Engine::Active {
   std::vector<Position> cached; // by slot: path length its server last saw, -1 never
   int verifies_out = 0;
   int jobs_out = 0;
-  int avoid = -1; // slot of the last failed verify
+  int avoid = -1; // slot of the last failed verify; counts while the session retries
   bool ended = false;
   Trouble trouble = Trouble::kNone;
 };

@@ -23,7 +23,11 @@ Worker::Worker(int index, std::string name, std::unique_ptr<Server> server, OnCo
       on_lost_(std::move(on_lost)) {}
 
 void Worker::start() {
-  thread_ = std::jthread([this] { run(); });
+  thread_ = std::jthread([this] {
+    id_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+    run();
+    id_.store({}, std::memory_order_relaxed); // the next thread may get the same id
+  });
 }
 
 void Worker::assign(std::shared_ptr<Job> job) {
@@ -70,7 +74,8 @@ void Worker::run() {
   try {
     server_->started();
   } catch (...) {
-    on_lost_(*this, current_error());
+    not_started_ = current_error();
+    on_lost_(*this, *not_started_);
   }
   std::unique_lock lock(mutex_);
   while (true) {
@@ -96,20 +101,31 @@ void Worker::run() {
   }
 }
 
+Outcome Worker::outcome_of(Job &job) {
+  if (job.stopped.load(std::memory_order_relaxed)) {
+    return {Outcome::Kind::kStopped, {}, {}, {}, false};
+  }
+  if (not_started_.has_value()) { // given out before it was known
+    return {Outcome::Kind::kFailed, {}, {}, *not_started_, true};
+  }
+  try {
+    Outcome outcome = server_->run(job);
+    // Work that comes back undone is offered again, to this server too: that must not go on for ever.
+    if (outcome.kind == Outcome::Kind::kStopped && !job.stopped.load(std::memory_order_relaxed)) {
+      return {Outcome::Kind::kFailed, {}, {}, {name_ + " stopped unasked", nullptr}, true};
+    }
+    if (outcome.kind == Outcome::Kind::kDone && job.kind == JobKind::kVerify && outcome.rows.empty()) {
+      return {Outcome::Kind::kFailed, {}, {}, {name_ + " returned no rows", nullptr}, true};
+    }
+    return outcome;
+  } catch (...) {
+    return {Outcome::Kind::kFailed, {}, {}, current_error(), true};
+  }
+}
+
 void Worker::run_job(const std::shared_ptr<Job> &job) {
   Completed completed{job, {}, now_ns(), 0};
-  if (job->stopped.load(std::memory_order_relaxed)) {
-    completed.outcome.kind = Outcome::Kind::kStopped;
-  } else {
-    try {
-      completed.outcome = server_->run(*job);
-    } catch (...) {
-      completed.outcome = Outcome{};
-      completed.outcome.kind = Outcome::Kind::kFailed;
-      completed.outcome.error = current_error();
-      completed.outcome.blames_server = true;
-    }
-  }
+  completed.outcome = outcome_of(*job);
   completed.end = now_ns();
   {
     const std::scoped_lock lock(mutex_);

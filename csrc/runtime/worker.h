@@ -1,10 +1,12 @@
 // One named thread, one server, one job at a time.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -43,17 +45,21 @@ public:
   int index() const { return index_; }
   const std::string &name() const { return name_; }
   Server &server() { return *server_; }
-  bool on_this_thread() const { return thread_.get_id() == std::this_thread::get_id(); }
+  bool on_this_thread() const { return id_.load(std::memory_order_relaxed) == std::this_thread::get_id(); }
 
 private:
   void run();
   void run_job(const std::shared_ptr<Job> &job);
+  Outcome outcome_of(Job &job);
 
   const int index_;
   const std::string name_;
   const std::unique_ptr<Server> server_;
   const OnCompleted on_completed_;
   const OnLost on_lost_;
+  std::optional<JobError> not_started_; // why started() failed; touched by the worker's thread alone
+  // thread_'s own id would race with the join. Relaxed: only the thread itself can find its id here.
+  std::atomic<std::thread::id> id_{};
   std::mutex mutex_; // guards the four below
   std::condition_variable news_;
   std::shared_ptr<Job> job_;
