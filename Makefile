@@ -19,6 +19,11 @@ NATIVE := CMakeLists.txt $(shell find csrc -name '*.cpp' -o -name '*.h')
 SOURCES := $(NATIVE) pyproject.toml README.md LICENSE python/dsi_native/py.typed \
            $(shell find python -name '*.py')
 
+# Changes when a source file appears or goes, so that the wheel is built again then too. Written while
+# the Makefile is read: as a target of its own it would let the sanitizer builds overtake the wheel.
+$(shell mkdir -p build; printf '%s\n' $(SOURCES) | cmp -s - build/sources.txt || \
+        printf '%s\n' $(SOURCES) > build/sources.txt)
+
 .PHONY: help demo test bench dev lint format tidy clean dist smoke cpp-test FORCE
 help:
 	@echo "make demo    set up, then stream a real language model's text through the DSI loop"
@@ -52,11 +57,6 @@ $(VENV)/.created:
 	@$(STEP) venv bash -c '$(PYTHON) -m venv --clear $(VENV) && $(PIP_INSTALL) --upgrade pip build \
 	  $$(command -v cmake >/dev/null || echo cmake) $$(command -v ninja >/dev/null || echo ninja)'
 	@touch $@
-
-# Changes when a source file appears or goes, so that the wheel is built again then too.
-build/sources.txt: FORCE
-	@mkdir -p build
-	@printf '%s\n' $(SOURCES) | cmp -s - $@ || printf '%s\n' $(SOURCES) > $@
 
 # The wheel is built from the sdist, in an environment of its own: what is tested is what is shipped.
 build/wheel.stamp: $(SOURCES) build/sources.txt | $(VENV)/.created
