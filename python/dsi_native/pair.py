@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +26,15 @@ class Pair:
         """Width of the target's rows."""
         return int(self.target.vocab_size)
 
+    def servers(self, sp: int, threads: int) -> tuple[list[Any], Any]:
+        """sp target servers and the drafter's, None without one."""
+        with _naming("target"):
+            targets = list(self.target.servers(sp, threads))
+        if self.drafter is None:
+            return targets, None
+        with _naming("drafter"):
+            return targets, self.drafter.servers(1, threads)[0]
+
     @property
     def eos_ids(self) -> tuple[int, ...]:
         """The target's end-of-sequence ids."""
@@ -38,6 +49,22 @@ class Pair:
         if self.tokenizer is None:
             raise InvalidArgument("stop: stop strings need a tokenizer, and this target has none")
         return _native_bytes(self.tokenizer, self.vocab_size)
+
+
+def name_of(model: Any) -> str:
+    """What messages call it."""
+    return str(getattr(model, "name", None) or type(model).__name__)
+
+
+@contextlib.contextmanager
+def _naming(argument: str) -> Iterator[None]:
+    """Models know what is wrong with them, not which argument they are."""
+    try:
+        yield
+    except InvalidArgument as error:
+        if str(error).startswith(f"{argument}: "):
+            raise
+        raise InvalidArgument(f"{argument}: {error}") from error
 
 
 # By object: tokenizers are not hashable by content, and a pipeline has few of them.
@@ -68,11 +95,15 @@ def open_pair(
     """
     from dsi_native.models.load import load_model
 
-    model = load_model(target, dtype=dtype, device=device)
+    with _naming("target"):
+        model = load_model(target, dtype=dtype, device=device)
+        if getattr(model, "vocab_size", None) is None:
+            raise InvalidArgument(f"{name_of(model)} has no vocab_size, the width of its rows")
     if cache_budget_bytes is not None and hasattr(model, "cache_budget_bytes"):
         model.cache_budget_bytes = cache_budget_bytes
     own = tokenizer if tokenizer is not None else getattr(model, "tokenizer", None)
-    return Pair(model, _open_drafter(drafter, model, dtype, device), own)
+    with _naming("drafter"):
+        return Pair(model, _open_drafter(drafter, model, dtype, device), own)
 
 
 def _open_drafter(drafter: Any, target: Any, dtype: Any, device: Any) -> Any:
@@ -85,7 +116,7 @@ def _open_drafter(drafter: Any, target: Any, dtype: Any, device: Any) -> Any:
 
         if not hasattr(target, "model"):
             raise InvalidArgument(
-                f"drafter: {drafter!r} is a copy of a transformers target, and {target.name} is none"
+                f"{drafter!r} is a copy of a transformers target, and {name_of(target)} is none"
             )
         return quantised_copy(target, bits=int(drafter[3:]))
     if callable(drafter) and not hasattr(drafter, "servers") and not hasattr(drafter, "config"):
@@ -99,7 +130,7 @@ def _open_drafter(drafter: Any, target: Any, dtype: Any, device: Any) -> Any:
 
 def _check_same_vocabulary(target: Any, drafter: Any) -> None:
     """Padded rows may differ in width; the tokens may not."""
-    if drafter.vocab_size is None:
+    if getattr(drafter, "vocab_size", None) is None:
         return
     ours, theirs = getattr(target, "tokenizer", None), getattr(drafter, "tokenizer", None)
     if ours is not None and theirs is not None:
@@ -110,7 +141,7 @@ def _check_same_vocabulary(target: Any, drafter: Any) -> None:
         sizes = f"{target.vocab_size} and {drafter.vocab_size} ids"
     if not same:
         raise InvalidArgument(
-            f"drafter: {drafter.name} and the target {target.name} have different vocabularies "
+            f"{name_of(drafter)} and the target {name_of(target)} have different vocabularies "
             f"({sizes}); such a pair needs a vocabulary map, which this release does not have. "
             'Use a drafter with the same tokenizer, or "int4", "int8", "lookup".'
         )

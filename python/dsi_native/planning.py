@@ -1,4 +1,4 @@
-"""Which lookahead to take and what to expect of it: Equation 1 and Proposition 1 of arXiv 2405.14105."""
+"""Which lookahead to take, what to expect: Equation 1 and Proposition 1 of arXiv 2405.14105."""
 
 from __future__ import annotations
 

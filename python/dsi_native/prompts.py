@@ -20,7 +20,8 @@ def is_batch(prompt: Any) -> bool:
 def prompt_ids(prompt: Any, tokenizer: Any, vocab_size: int) -> np.ndarray:
     """int32 [n], n >= 1. Text and chats go through the tokenizer; chats through its template.
 
-    Raises InvalidArgument where there is nothing to go on, no tokenizer, or an id outside the vocabulary.
+    Raises InvalidArgument where there is nothing to go on, no tokenizer, or an id outside the
+    vocabulary.
     """
     if isinstance(prompt, str):
         if not prompt:
@@ -35,7 +36,7 @@ def prompt_ids(prompt: Any, tokenizer: Any, vocab_size: int) -> np.ndarray:
 
 def _tokenizer(tokenizer: Any, what: str) -> Any:
     if tokenizer is None:
-        raise InvalidArgument(f"prompt: {what} needs a tokenizer, and this target has none; give ids")
+        raise InvalidArgument(f"prompt: {what} needs a tokenizer, the target has none; give ids")
     return tokenizer
 
 

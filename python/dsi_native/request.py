@@ -16,7 +16,7 @@ from dsi_native.text import IncrementalText
 class Request:
     """One prompt on its way through an Engine. Made by Engine.submit; one reader at a time.
 
-    Keeps the engine alive. A request that is dropped before its end is cancelled: nobody could read it.
+    Keeps the engine alive. A request that is dropped before its end is cancelled.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Request:
         return statistics_of(ending, self._mode, self._sp, self.prompt_tokens)
 
     def result(self, timeout: float | None = None) -> Output:
-        """Waits for the end. Raises what the request failed with, or TimeoutError after `timeout` s.
+        """Waits for the end. Raises what the request failed with; TimeoutError after `timeout` s.
 
         TimeoutError leaves the request running. On the main thread Ctrl-C is heard within 50 ms.
         """
@@ -76,7 +76,7 @@ class Request:
         return self._output
 
     def pieces(self) -> Iterator[str]:
-        """The text as it is decided: whole characters, held back while it may begin a stop string."""
+        """The text as it is decided: whole characters, held back while it may be a stop string."""
         while self._output is None:
             self._read(self._ticket.take())
             yield from self._new_pieces()
@@ -123,7 +123,7 @@ class Request:
         return pieces
 
     def _read(self, rows: list[tuple[int, float, list[tuple[int, float]]]]) -> bool:
-        """Takes tokens in; at the end of them makes the output, or raises. False: there was nothing."""
+        """Takes tokens in; at their end makes the output, or raises. False: there was nothing."""
         for token, logprob, top in rows:
             self._tokens.append(token)
             if self._logprobs is not None:

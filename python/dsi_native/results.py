@@ -10,7 +10,7 @@ FINISH_REASONS = ("", "length", "stop_token", "stop_string", "cancelled", "error
 
 @dataclass(frozen=True)
 class TokenLogprob:
-    """Log-probability of an emitted token; `top` holds the most likely ids with theirs, best first."""
+    """An emitted token's log-probability; `top`: the most likely ids with theirs, best first."""
 
     token: int
     logprob: float
@@ -68,8 +68,8 @@ class Output:
     """One finished request.
 
     tokens: the new ids, the one that ended the request included. text: their text, special tokens
-    left out, up to a stop string. finish_reason: "length" (max_new_tokens, or the target's context is
-    full), "stop_token" (a stop id or the model's end of sequence), "stop_string".
+    left out, up to a stop string. finish_reason: "length" (max_new_tokens, or the target's context
+    is full), "stop_token" (a stop id or the model's end of sequence), "stop_string".
     seed: the one used, also where none was given.
     """
 

@@ -44,20 +44,22 @@ class SamplingParams:
     max_new_tokens, min_new_tokens: stop ids and the model's end-of-sequence are impossible before
         min_new_tokens.
     temperature: 0 is greedy, as is anything below 1e-5.
-    top_k (0: off), top_p (1: off), min_p (0: off): applied in this order after the temperature; tokens
-        that tie with the last one kept are kept too.
+    top_k (0: off), top_p (1: off), min_p (0: off): applied in this order after the temperature;
+        tokens that tie with the last one kept are kept too.
     seed: unsigned 64 bits; None draws one, which the output reports.
-    verification: "coupled" (text depends on target, prompt, parameters and seed only) or "rejection".
+    verification: "coupled" (text depends on target, prompt, parameters and seed only) or
+        "rejection".
     stop: strings before which the text ends, matched on bytes across tokens.
     stop_ids: ids that end the request, besides the model's own unless ignore_eos.
-    repetition_penalty: over prompt and output, as transformers. presence_penalty, frequency_penalty:
-        over the output, as OpenAI and vLLM. logit_bias: id -> number added to its logit.
-    logprobs: None for none, n for the emitted token's and the n most likely ones', under the law the
-        token was drawn from (at temperature 1 and without cuts where greedy).
+    repetition_penalty: over prompt and output, as transformers.
+    presence_penalty, frequency_penalty: over the output, as OpenAI and vLLM.
+    logit_bias: id -> number added to its logit.
+    logprobs: None for none, n for the emitted token's and the n most likely ones', under the law
+        the token was drawn from (at temperature 1 and without cuts where greedy).
     logits_processor: called as f(prefix int32 [n], logits float32 [V]); changes logits in place or
-        returns new ones. It runs after bias, penalties and min_new_tokens, before temperature and cuts,
-        on server threads, for target and drafter, and may be called for a position more than once, so
-        it must depend on its arguments only.
+        returns new ones. It runs after bias, penalties and min_new_tokens, before temperature and
+        cuts, on server threads, for target and drafter, and may be called for a position more than
+        once, so it must depend on its arguments only.
     timeout: seconds from submission; RequestFailed then.
     mode, lookahead: override the engine's for this request.
     """
@@ -88,7 +90,8 @@ class SamplingParams:
         _whole("min_new_tokens", self.min_new_tokens, 0)
         if self.min_new_tokens > self.max_new_tokens:
             raise InvalidArgument(
-                f"min_new_tokens: {self.min_new_tokens} is above max_new_tokens {self.max_new_tokens}"
+                f"min_new_tokens: {self.min_new_tokens} is above "
+                f"max_new_tokens {self.max_new_tokens}"
             )
         _number("temperature", self.temperature, 0.0, math.inf)
         _whole("top_k", self.top_k, 0)
@@ -102,17 +105,19 @@ class SamplingParams:
         for text in self.stop_strings:
             if not isinstance(text, str) or not text:
                 raise InvalidArgument(f"stop: must be non-empty strings, got {text!r}")
-        for token in self.stop_ids:
+        for token in _iterable("stop_ids", self.stop_ids):
             _whole("stop_ids", token, 0)
         _number("repetition_penalty", self.repetition_penalty, 0.0, math.inf)
         if self.repetition_penalty == 0:
             raise InvalidArgument("repetition_penalty: must be above 0, 1 is off")
         _number("presence_penalty", self.presence_penalty, -math.inf, math.inf)
         _number("frequency_penalty", self.frequency_penalty, -math.inf, math.inf)
+        if self.logit_bias is not None and not isinstance(self.logit_bias, Mapping):
+            raise InvalidArgument(f"logit_bias: must map ids to numbers, got {self.logit_bias!r}")
         for token, bias in (self.logit_bias or {}).items():
             _whole("logit_bias", token, 0)
-            if not isinstance(bias, (int, float)) or math.isnan(bias) or bias == math.inf:
-                raise InvalidArgument(f"logit_bias: must be numbers below +inf, got {bias!r}")
+            if bias != -math.inf:
+                _number("logit_bias", bias, -math.inf, math.inf)
         if self.logprobs is not None:
             _whole("logprobs", self.logprobs, 0)
         if self.logits_processor is not None and not callable(self.logits_processor):
@@ -136,7 +141,9 @@ class SamplingParams:
                 accepted[name] = value
             elif name in _REFUSED:
                 if value is not None and value != _REFUSED[name]:
-                    raise InvalidArgument(f"{name}: {value!r} is not supported, one sequence per prompt is")
+                    raise InvalidArgument(
+                        f"{name}: {value!r} is not supported, one sequence per prompt is"
+                    )
             else:
                 meant = _OTHER_NAMES.get(name)
                 hint = f"; did you mean {meant}?" if meant else ""
@@ -148,7 +155,7 @@ class SamplingParams:
         """`stop` as a list."""
         if self.stop is None:
             return []
-        return [self.stop] if isinstance(self.stop, str) else list(self.stop)
+        return [self.stop] if isinstance(self.stop, str) else list(_iterable("stop", self.stop))
 
     def check_ids(self, vocab_size: int) -> None:
         """Raises InvalidArgument where an id lies outside the vocabulary."""
@@ -171,7 +178,7 @@ class SamplingParams:
         native.presence_penalty = float(self.presence_penalty)
         native.frequency_penalty = float(self.frequency_penalty)
         native.logit_bias = [(int(k), float(v)) for k, v in (self.logit_bias or {}).items()]
-        native.min_new_tokens = int(self.min_new_tokens)
+        native.min_new_tokens = min(int(self.min_new_tokens), 2**31 - 1)
         eos = () if self.ignore_eos else eos_ids
         native.stop_ids = sorted({int(token) for token in (*self.stop_ids, *eos)})
         native.logprobs = -1 if self.logprobs is None else min(int(self.logprobs), 2**31 - 1)
@@ -187,6 +194,7 @@ def seed_for(seed: int | None, index: int) -> int:
     """The seed of prompt `index` of a list: the seed itself for the first, mixed for the others."""
     if seed is None:
         return secrets.randbits(64)
+    seed = int(seed)
     if index == 0:
         return seed
     mixed = (seed + index * 0x9E3779B97F4A7C15) & (2**64 - 1)
@@ -199,6 +207,12 @@ def check_lookahead(lookahead: Any) -> None:
     """Raises InvalidArgument unless it is "auto" or a whole number from 1."""
     if lookahead != "auto":
         _whole("lookahead", lookahead, 1, 4096)
+
+
+def _iterable(name: str, value: Any) -> Any:
+    if not hasattr(value, "__iter__"):
+        raise InvalidArgument(f"{name}: must be a sequence, got {value!r}")
+    return value
 
 
 def _whole(name: str, value: Any, low: int, high: int | None = None) -> None:

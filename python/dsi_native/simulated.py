@@ -11,8 +11,8 @@ class SimulatedModel:
     """A target or a drafter whose forward is a precise wait, in native code.
 
     tpot_s, ttft_s: seconds of a forward, and of the first one of a request (default: the same).
-    acceptance: as a drafter, the probability that a draft is right; whether the draft at a position is
-        right depends on (seed, position) only. Target and drafter need the same seed.
+    acceptance: as a drafter, the probability that a draft is right; whether the draft at a position
+        is right depends on (seed, position) only. Target and drafter need the same seed.
     growth: each judged draft makes a target forward longer by this share of tpot_s.
     jitter: each forward is scaled by a factor uniform in [1-jitter, 1+jitter].
     stoppable: whether a forward whose result is not needed ends early.
