@@ -10,8 +10,9 @@ namespace dsi {
 namespace {
 
 // Quotients of measured latencies that are meant to be whole must not be rounded up: 6.9/2.3 is 3.
+// Beyond a million it is a million: an int must hold it, and its product with the servers.
 int ceil_ratio(double numerator, double denominator) {
-  return static_cast<int>(std::ceil(numerator / denominator - 1e-9));
+  return static_cast<int>(std::min(std::ceil(numerator / denominator - 1e-9), 1e6));
 }
 
 void check(bool ok, const char *name, const char *wanted, double value) {

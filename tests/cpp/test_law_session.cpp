@@ -140,7 +140,7 @@ TEST_CASE("the test above sees a drafter that lies about its law") {
   const SamplingParams params = sampling(Verification::kRejection, 0);
   const auto uniform = std::make_shared<const DraftLaw>(DraftLaw{{0.2F, 0.2F, 0.2F, 0.2F, 0.2F}});
   const Sample sample =
-      draw_many(kSettings[0], laws, params, 20000, [&](const Draft &) { return uniform; });
+      draw_many(kSettings[0], laws, params, 5000, [&](const Draft &) { return uniform; });
   CHECK(chi_square_excess(sample.first_two, exact_joint(laws, params, kZeros, 2)) > 10.0);
 }
 

@@ -80,7 +80,8 @@ TEST_CASE("neighbouring seeds say different things, so a mean over seeds is a me
   CHECK(ids.size() > 3800); // of 4096 draws from 50,000 ids
 }
 
-// Means need all their runs, and sanitizers find nothing in the last thousand that the first did not show.
+// Means need all their runs, and sanitizers find nothing in the last thousand that the first did
+// not show.
 TEST_CASE("Proposition 1: the mean of 1,000 runs on the paper's ten rows" *
           doctest::skip(kSanitized)) {
   for (const Row &row : kRows) {
