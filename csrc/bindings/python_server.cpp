@@ -19,9 +19,11 @@ using TokenArray = nb::ndarray<nb::numpy, const Token, nb::ndim<1>>;
 using LogitsArray = nb::ndarray<nb::numpy, const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using RowArray = nb::ndarray<nb::numpy, float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-// Without a copy: the array keeps the job, whose tokens never change, for as long as Python keeps it.
+// Without a copy: the array keeps the job, whose tokens never change, for as long as Python keeps
+// it.
 nb::object token_array(Job &job) {
-  auto *keep = new std::shared_ptr<Job>(job.shared_from_this()); // NOLINT(cppcoreguidelines-owning-memory)
+  auto *keep =
+      new std::shared_ptr<Job>(job.shared_from_this()); // NOLINT(cppcoreguidelines-owning-memory)
   const nb::capsule owner(keep, [](void *kept) noexcept {
     delete static_cast<std::shared_ptr<Job> *>(kept); // NOLINT(cppcoreguidelines-owning-memory)
   });
@@ -29,19 +31,33 @@ nb::object token_array(Job &job) {
 }
 
 nb::object owned_tokens(std::span<const Token> tokens) {
-  auto *copy = new std::vector<Token>(tokens.begin(), tokens.end()); // NOLINT(cppcoreguidelines-owning-memory)
+  auto *copy = new std::vector<Token>(tokens.begin(),
+                                      tokens.end()); // NOLINT(cppcoreguidelines-owning-memory)
   const nb::capsule owner(copy, [](void *kept) noexcept {
     delete static_cast<std::vector<Token> *>(kept); // NOLINT(cppcoreguidelines-owning-memory)
   });
   return nb::cast(TokenArray(copy->data(), {copy->size()}, owner));
 }
 
-std::string shape_of(nb::handle array) {
-  return nb::cast<std::string>(nb::str(nb::getattr(array, "shape", nb::str("no shape"))));
+// What a Python function returned, for a message.
+std::string described(nb::handle result) {
+  const nb::object shape = nb::getattr(result, "shape", nb::none());
+  const std::string type = nb::cast<std::string>(result.type().attr("__name__"));
+  return shape.is_none() ? type : type + " of shape " + nb::cast<std::string>(nb::str(shape));
 }
 
-// Turns a Python exception into what the worker understands. A server that stops unasked has failed: its
-// work would be offered to it again for ever. Needs the GIL.
+// As a C-contiguous float32 array of the right number of dimensions; false where it is none.
+template <typename Array> bool as_float32(nb::handle result, Array &array) {
+  try {
+    return nb::try_cast(nb::module_::import_("numpy").attr("ascontiguousarray")(result, "float32"),
+                        array, false);
+  } catch (const nb::python_error &) {
+    return false;
+  }
+}
+
+// Turns a Python exception into what the worker understands. A server that stops unasked has
+// failed: its work would be offered to it again for ever. Needs the GIL.
 Outcome failed_or_stopped(const Job &job, const nb::python_error &error) {
   if (job.stopped.load(std::memory_order_relaxed) &&
       error.matches(nb::module_::import_("dsi_native.errors").attr("Stopped"))) {
@@ -64,19 +80,16 @@ public:
       auto view = nb::cast<RowArray>(array);
       std::copy(row.begin(), row.end(), view.data());
       nb::object result = nb::handle(hook_)(owned_tokens(prefix), array);
-      const auto edited = result.is_none() ? view : nb::cast<RowArray>(as_float32(result));
-      if (edited.size() != row.size()) {
-        throw std::invalid_argument("logits_processor: returned shape " + shape_of(result) + ", expected (" +
-                                    std::to_string(row.size()) + ",)");
+      RowArray edited = view;
+      if (!result.is_none() && (!as_float32(result, edited) || edited.size() != row.size())) {
+        throw std::invalid_argument("logits_processor: returned " + described(result) +
+                                    ", expected numbers of shape (" + std::to_string(row.size()) +
+                                    ",)");
       }
       std::copy(edited.data(), edited.data() + edited.size(), row.begin());
     } catch (nb::python_error &error) {
       throw CausedError(job_error(error));
     }
-  }
-
-  static nb::object as_float32(nb::handle array) {
-    return nb::module_::import_("numpy").attr("ascontiguousarray")(array, "float32");
   }
 
 private:
@@ -86,8 +99,8 @@ private:
 } // namespace
 
 PythonServer::PythonServer(nb::handle object, std::int64_t vocab_limit)
-    : object_(share(object)), vocab_limit_(vocab_limit), proposes_ids_(nb::hasattr(object, "draft")),
-      prefills_(nb::hasattr(object, "prefill")) {}
+    : object_(share(object)), vocab_limit_(vocab_limit),
+      proposes_ids_(nb::hasattr(object, "draft")), prefills_(nb::hasattr(object, "prefill")) {}
 
 void PythonServer::started() {
   const nb::gil_scoped_acquire gil;
@@ -103,31 +116,32 @@ void PythonServer::started() {
 
 Logits PythonServer::forward(Job &job, Position first) {
   const nb::handle object(object_.get());
-  nb::object result = object.attr("forward")(job.request->id, token_array(job), first,
-                                             nb::cast(job.shared_from_this()));
+  const nb::object result = object.attr("forward")(job.request->id, token_array(job), first,
+                                                   nb::cast(job.shared_from_this()));
   LogitsArray array;
-  if (!nb::try_cast(result, array, false)) {
-    array = nb::cast<LogitsArray>(PythonHook::as_float32(result));
-    result = nb::cast(array);
-  }
   const auto rows = static_cast<std::int64_t>(job.length - first + 1);
-  if (static_cast<std::int64_t>(array.shape(0)) != rows || array.shape(1) == 0) {
-    throw std::invalid_argument("forward: returned logits of shape " + shape_of(result) + ", expected (" +
-                                std::to_string(rows) + ", vocab_size)");
+  const bool as_it_is = nb::try_cast(result, array, false);
+  const bool fits = as_it_is || as_float32(result, array);
+  if (!fits || static_cast<std::int64_t>(array.shape(0)) != rows || array.shape(1) == 0) {
+    throw std::invalid_argument("forward: returned " + described(result) +
+                                ", expected logits of shape (" + std::to_string(rows) +
+                                ", vocab_size)");
   }
-  logits_ = share(result);
+  logits_ = share(as_it_is ? result : nb::cast(array));
   return {array.data(), rows, static_cast<std::int64_t>(array.shape(1))};
 }
 
 Outcome PythonServer::draft_ids(Job &job) {
-  const nb::object ids = nb::handle(object_.get()).attr("draft")(job.request->id, token_array(job), job.max_drafts);
+  const nb::object ids =
+      nb::handle(object_.get()).attr("draft")(job.request->id, token_array(job), job.max_drafts);
   Outcome outcome;
   for (const nb::handle id : ids) {
     if (static_cast<int>(outcome.drafts.size()) == job.max_drafts) {
       break;
     }
     const auto wide = nb::cast<std::int64_t>(nb::int_(id));
-    const bool fits = wide >= 0 && wide <= std::numeric_limits<Token>::max(); // the Session refuses -1
+    const bool fits =
+        wide >= 0 && wide <= std::numeric_limits<Token>::max(); // the Session refuses -1
     outcome.drafts.push_back(Draft{fits ? static_cast<Token>(wide) : -1, nullptr});
   }
   return outcome;
@@ -143,7 +157,8 @@ Outcome PythonServer::run(Job &job) {
       }
       if (job.kind == JobKind::kPrefill) {
         if (prefills_) {
-          nb::handle(object_.get()).attr("prefill")(job.request->id, token_array(job), nb::cast(job.shared_from_this()));
+          nb::handle(object_.get())
+              .attr("prefill")(job.request->id, token_array(job), nb::cast(job.shared_from_this()));
         }
         return {};
       }
@@ -164,7 +179,8 @@ Outcome PythonServer::judge(const Job &job, const Logits &logits) {
       return judge_.verify(job, logits, used);
     }
     const auto row = logits.row(0);
-    return judge_.draft(job, row.first(std::min(row.size(), static_cast<std::size_t>(vocab_limit_))), used);
+    return judge_.draft(
+        job, row.first(std::min(row.size(), static_cast<std::size_t>(vocab_limit_))), used);
   } catch (...) {
     Outcome outcome;
     outcome.kind = Outcome::Kind::kFailed;

@@ -78,3 +78,33 @@ def greedy(model: NumpyLm, prompt: Any, n: int, edit: Any = None) -> list[int]:
             edit(logits, path)
         path.append(int(logits.argmax()))
     return path[len(prompt) :]
+
+
+class ScriptedLm(NumpyLm):
+    """Says `script` after a prompt of `prompt_tokens` tokens, whatever came before."""
+
+    def __init__(self, script: list[int], vocab_size: int, prompt_tokens: int = 1) -> None:
+        super().__init__(1)
+        self.name = "script"
+        self.vocab_size = vocab_size
+        self.script = script
+        self._prompt_tokens = prompt_tokens
+
+    def logits(self, tokens: Any, first: int | None = None) -> np.ndarray:
+        first = len(tokens) if first is None else first
+        rows = np.zeros((len(tokens) - first + 1, self.vocab_size), np.float32)
+        for row, at in zip(rows, range(first - self._prompt_tokens, 10**9), strict=False):
+            row[self.script[at] if at < len(self.script) else 0] = 9
+        return rows
+
+    def drafter(self, wrong_every: int) -> Callable[[np.ndarray, int], list[int]]:
+        """A function that drafts the script, each `wrong_every`-th position wrong."""
+
+        def propose(tokens: np.ndarray, most: int) -> list[int]:
+            at = len(tokens) - self._prompt_tokens
+            return [
+                (token + ((at + i) % wrong_every == 0)) % self.vocab_size
+                for i, token in enumerate(self.script[at : at + most])
+            ]
+
+        return propose

@@ -263,17 +263,19 @@ def test_a_target_that_cannot_start() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    ("wrong", "what"),
     [
-        lambda rows: rows[:0],
-        lambda rows: np.concatenate([rows, rows]),
-        lambda rows: rows[:, :0],
-        lambda rows: rows.sum(),
-        lambda rows: None,
-        lambda rows: "rows",
+        (lambda rows: rows[:0], r"ndarray of shape \(0, 64\)"),
+        (lambda rows: np.concatenate([rows, rows]), r"ndarray of shape \(2, 64\)"),
+        (lambda rows: rows[:, :0], r"ndarray of shape \(1, 0\)"),
+        (lambda rows: rows[0], r"ndarray of shape \(64,\)"),
+        (lambda rows: rows.sum(), r"float32 of shape \(\)"),
+        (lambda rows: None, "NoneType"),
+        (lambda rows: "rows", "str"),
+        (lambda rows: [["a"]], "list"),
     ],
 )
-def test_a_target_that_returns_nonsense(wrong: Any) -> None:
+def test_a_target_that_returns_nonsense(wrong: Any, what: str) -> None:
     model = NumpyLm()
 
     class Wrong(NumpyLm):
@@ -282,7 +284,7 @@ def test_a_target_that_returns_nonsense(wrong: Any) -> None:
             return wrong(rows) if len(tokens) == 8 else rows
 
     with dsi.Engine(Wrong(), None, sp=1) as engine:
-        with pytest.raises(RequestFailed):
+        with pytest.raises(RequestFailed, match=rf"^forward: returned {what}, expected logits of"):
             engine.generate(PROMPT, max_new_tokens=8)
         assert engine.generate(PROMPT, max_new_tokens=2).tokens == TEXT[:2]
 
