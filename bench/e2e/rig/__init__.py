@@ -1,0 +1,1 @@
+"""What the end-to-end benchmarks share: machine facts, inputs, what they compare with."""
