@@ -9,34 +9,16 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast
 
 import dsi_native as dsi
+from byte_level import END, SCRIPT, STORY, TOKENIZER
 from dsi_native.errors import InvalidArgument
 from dsi_native.vocab.bytes import token_bytes
 from numpy_lm import NumpyLm, ScriptedLm, greedy
 
-CORPUS = ["the stop of the story: naïve façade and smile", "stop. STOP! the end\n\n"] * 4
-STORY = "So the story 漢字 stops 🙂 naïvely.\n\nThe end. über-stop! STOP"
 MODES = ("non-si", "si", "dsi")
 
 
-def byte_level_tokenizer() -> PreTrainedTokenizerFast:
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(
-        vocab_size=330, special_tokens=["<end>"], initial_alphabet=alphabet, show_progress=False
-    )
-    tokenizer.train_from_iterator(CORPUS, trainer)
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<end>")
-
-
-TOKENIZER = byte_level_tokenizer()
-END = TOKENIZER.eos_token_id
-SCRIPT = TOKENIZER.encode(STORY)
 TOKENIZER_BYTES = token_bytes(TOKENIZER, 340)
 
 
