@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 from rig import report
-from rig.gap import EXCUSED_BELOW, first_difference
 from rig.inputs import Prompt, prompts
 
 import dsi_native
+from dsi_native.audit import EXCUSED_GAP, first_difference
 
 LOOKAHEADS: tuple[int | str, ...] = (1, 2, 5, "auto")
 DRAFTERS = ("int4", "lookup")
@@ -66,13 +66,15 @@ class Comparison:
         if expected is got:
             return
         self.compared += 1
-        found = first_difference(self.model, ids, expected, got, temperature, SEED)
+        found = first_difference(self.model, ids, expected, got, temperature=temperature, seed=SEED)
         if found is None:
             return
         record = {"prompt": prompt.name, "temperature": temperature, "excused": found.excused}
-        record |= vars(setting) | vars(found)
+        record |= vars(setting) | vars(found) | {"gap": found.gap}
         self.differences.append(record)
-        report.console.print(f"[yellow]difference[/] {record}")
+        report.console.print(
+            f"[yellow]difference[/] {prompt.name}, temperature {temperature}, {setting}: {found}"
+        )
 
 
 def run_engine(
@@ -153,7 +155,7 @@ def main() -> int:
     drafters = {"int4": dsi_native.quantised_copy(model, 4), "lookup": "lookup"}
     tokens = arguments.tokens or sizes[1]
     chosen = [(p, p.ids(model.tokenizer)) for p in prompts(arguments.prompts or sizes[0])]
-    comparison = Comparison(model.model, tokens)
+    comparison = Comparison(model, tokens)
     start = time.monotonic()
     if 0.0 in arguments.temperatures:
         for prompt, ids in chosen:
@@ -168,9 +170,10 @@ def main() -> int:
     worst = [d for d in comparison.differences if not d["excused"]]
     ok = report.verdict(
         not worst,
-        f"{comparison.compared} texts of {tokens} tokens equal their reference "
-        f"({len(comparison.differences)} differences, {len(worst)} with a gap of {EXCUSED_BELOW} "
-        f"or more; {time.monotonic() - start:.0f} s)",
+        f"{comparison.compared - len(worst)} of {comparison.compared} texts of {tokens} tokens are "
+        f"their reference's "
+        f"({len(comparison.differences)} differences, {len(worst)} not excused by a gap below "
+        f"{EXCUSED_GAP}; {time.monotonic() - start:.0f} s)",
     )
     differences = comparison.differences
     report.end(
