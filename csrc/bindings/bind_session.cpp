@@ -5,11 +5,13 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <cmath>
 #include <span>
 
 #include "bindings/bind_engine.h"
 #include "core/acceptance.h"
 #include "core/plan.h"
+#include "core/rng.h"
 #include "core/session.h"
 
 namespace dsi::py {
@@ -26,10 +28,23 @@ std::vector<Token> ids_of(const std::vector<JudgedRow> &rows) {
   return ids;
 }
 
+// -log E: what draw_coupled() adds to the scaled logits of ids 0..n-1.
+std::vector<double> coupled_noise(std::uint64_t seed, Position position, Token n) {
+  std::vector<double> noise;
+  for (Token id = 0; id < n; ++id) {
+    const std::uint32_t bits = token_bits(seed, position, kCoupledNoise, id);
+    noise.push_back(-std::log(static_cast<double>(exponential(bits))));
+  }
+  return noise;
+}
+
 } // namespace
 
 void bind_sampling(nb::module_ &module) {
-  nb::enum_<Mode>(module, "Mode").value("NON_SI", Mode::kNonSI).value("SI", Mode::kSI).value("DSI", Mode::kDSI);
+  nb::enum_<Mode>(module, "Mode")
+      .value("NON_SI", Mode::kNonSI)
+      .value("SI", Mode::kSI)
+      .value("DSI", Mode::kDSI);
   nb::enum_<Verification>(module, "Verification")
       .value("COUPLED", Verification::kCoupled)
       .value("REJECTION", Verification::kRejection);
@@ -55,14 +70,17 @@ void bind_sampling(nb::module_ &module) {
       .def_rw("stop_ids", &SamplingParams::stop_ids)
       .def_rw("logprobs", &SamplingParams::logprobs)
       .def_rw("verification", &SamplingParams::verification);
+  module.def("coupled_noise", &coupled_noise, nb::arg("seed"), nb::arg("position"), nb::arg("n"),
+             "What a coupled draw adds to the scaled logits of ids 0..n-1, for audits.");
 }
 
 void bind_session(nb::module_ &module) {
-  nb::class_<Session>(module, "Session", "The decode loop of one request as a pure state machine; see session.h.")
+  nb::class_<Session>(module, "Session",
+                      "The decode loop of one request as a pure state machine; see session.h.")
       .def(
           "__init__",
-          [](Session *self, const std::vector<Token> &prompt, std::int64_t max_new_tokens, const Policy &policy,
-             const std::vector<Token> &stop_ids) {
+          [](Session *self, const std::vector<Token> &prompt, std::int64_t max_new_tokens,
+             const Policy &policy, const std::vector<Token> &stop_ids) {
             SessionConfig config;
             config.policy = policy;
             config.max_new_tokens = max_new_tokens;
@@ -71,7 +89,8 @@ void bind_session(nb::module_ &module) {
           },
           nb::arg("prompt"), nb::arg("max_new_tokens"), nb::arg("policy"),
           nb::arg("stop_ids") = std::vector<Token>{})
-      .def("verify_urgency", [](const Session &self) { return static_cast<int>(self.verify_urgency()); })
+      .def("verify_urgency",
+           [](const Session &self) { return static_cast<int>(self.verify_urgency()); })
       .def("take_verify",
            [](Session &self) {
              const VerifyTask task = self.take_verify();
@@ -92,7 +111,9 @@ void bind_session(nb::module_ &module) {
              self.drafted(job, drafts);
            })
       .def("draft_failed",
-           [](Session &self, JobId job, const std::string &message) { self.draft_failed(job, {message, nullptr}); })
+           [](Session &self, JobId job, const std::string &message) {
+             self.draft_failed(job, {message, nullptr});
+           })
       .def("judged",
            [](Session &self, JobId job, const std::vector<Token> &ids) {
              std::vector<JudgedRow> rows;
@@ -102,13 +123,17 @@ void bind_session(nb::module_ &module) {
              self.judged(job, std::move(rows));
            })
       .def("verify_failed",
-           [](Session &self, JobId job, const std::string &message) { self.verify_failed(job, {message, nullptr}); })
+           [](Session &self, JobId job, const std::string &message) {
+             self.verify_failed(job, {message, nullptr});
+           })
       .def("stopped", &Session::stopped)
       .def("cancel", [](Session &self) { self.cancel(FinishReason::kCancelled, {}); })
       .def("take_emitted", [](Session &self) { return ids_of(self.take_emitted()); })
       .def("take_stale", &Session::take_stale)
       .def("path",
-           [](const Session &self) { return std::vector<Token>(self.path().begin(), self.path().end()); })
+           [](const Session &self) {
+             return std::vector<Token>(self.path().begin(), self.path().end());
+           })
       .def_prop_ro("committed", &Session::committed)
       .def_prop_ro("epoch", &Session::epoch)
       .def_prop_ro("finished", &Session::finished)

@@ -13,7 +13,8 @@ void translate(const std::exception_ptr &pointer, void * /*payload*/) {
   try {
     std::rethrow_exception(pointer);
   } catch (const std::invalid_argument &error) {
-    const nanobind::object type = nanobind::module_::import_("dsi_native.errors").attr("InvalidArgument");
+    const nanobind::object type =
+        nanobind::module_::import_("dsi_native.errors").attr("InvalidArgument");
     PyErr_SetString(type.ptr(), error.what());
   }
 }
@@ -23,6 +24,11 @@ void translate(const std::exception_ptr &pointer, void * /*payload*/) {
 NB_MODULE(_core, module) {
   module.attr("__version__") = DSI_VERSION;
   nanobind::register_exception_translator(&translate, nullptr);
+  // Off for users: whatever a framework keeps until the process is gone, such as an engine in a
+  // global of a module that is never torn down, would be reported as a fault of this library. Tests
+  // turn it on.
+  nanobind::set_leak_warnings(false);
+  module.def("_set_leak_warnings", &nanobind::set_leak_warnings, nanobind::arg("value"));
   dsi::py::bind_interpreter(module);
   dsi::py::bind_job(module);
   dsi::py::bind_sampling(module);
