@@ -1,5 +1,5 @@
-// The engine and its requests as Python sees them. Every call into the engine gives up the GIL first, so
-// a thread that holds it never waits for the engine's lock.
+// The engine and its requests as Python sees them. Every call into the engine gives up the GIL
+// first, so a thread that holds it never waits for the engine's lock.
 #include "bindings/bind_engine.h"
 
 #include <nanobind/ndarray.h>
@@ -52,7 +52,8 @@ class PyTicket;
 
 class PyEngine {
 public:
-  PyEngine(const nb::list &targets, const nb::object &drafter, int max_running, std::int64_t vocab_size) {
+  PyEngine(const nb::list &targets, const nb::object &drafter, int max_running,
+           std::int64_t vocab_size, bool one_worker) {
     if (exiting()) {
       raise_closed("the interpreter is exiting: no engine can be made");
     }
@@ -72,20 +73,24 @@ public:
       config.drafter = make(drafter, 1U << 20U);
     }
     config.max_running = max_running;
-    closer_ = std::make_shared<EngineCloser>(std::make_unique<Engine>(std::move(config)), std::move(python_servers));
+    config.one_worker = one_worker;
+    closer_ = std::make_shared<EngineCloser>(std::make_unique<Engine>(std::move(config)),
+                                             std::move(python_servers));
     enlist(closer_);
   }
 
   PyEngine(const PyEngine &) = delete;
   PyEngine &operator=(const PyEngine &) = delete;
 
-  // The last reference may go on one of the engine's own workers, when Python collects garbage there.
+  // The last reference may go on one of the engine's own workers, when Python collects garbage
+  // there.
   ~PyEngine() {
     if (closer_ == nullptr) {
       return;
     }
     if (closer_->forked()) {
-      new std::shared_ptr<EngineCloser>(std::move(closer_)); // its threads do not exist here: leak it
+      new std::shared_ptr<EngineCloser>(
+          std::move(closer_)); // its threads do not exist here: leak it
     } else if (closer_->engine().on_own_worker()) {
       close_later(std::move(closer_));
     } else {
@@ -141,14 +146,15 @@ private:
   std::shared_ptr<EngineCloser> closer_;
 };
 
-// One request. Keeps its engine's workers in memory but not open: a closed engine ends it with Closed.
+// One request. Keeps its engine's workers in memory but not open: a closed engine ends it with
+// Closed.
 class PyTicket {
 public:
   PyTicket(std::shared_ptr<EngineCloser> closer, Ticket ticket, Nanos deadline)
       : closer_(std::move(closer)), ticket_(std::move(ticket)), deadline_(deadline) {}
 
-  // Tokens not read before, as (id, logprob, [(id, logprob), ...]); [] at the end, or when max_wait_s has
-  // passed (negative: no limit). Ctrl-C is heard within 50 ms on the main thread.
+  // Tokens not read before, as (id, logprob, [(id, logprob), ...]); [] at the end, or when
+  // max_wait_s has passed (negative: no limit). Ctrl-C is heard within 50 ms on the main thread.
   nb::list take(double max_wait_s) {
     check_fork();
     const Nanos limit = max_wait_s < 0 ? 0 : now_ns() + static_cast<Nanos>(max_wait_s * 1e9);
@@ -196,7 +202,8 @@ public:
 
   int event_fd() const { return ticket_.channel->event_fd(); }
 
-  // How it ended, as a dict; raises what the request failed with. Before the end: Closed never, None.
+  // How it ended, as a dict; raises what the request failed with. Before the end: Closed never,
+  // None.
   nb::object ending() const {
     const std::optional<Ending> ending = ticket_.channel->ending();
     return ending.has_value() ? ending_dict(*ending) : nb::none();
@@ -242,11 +249,12 @@ private:
   Nanos deadline_;
 };
 
-PyTicket submit(const PyEngine &self, nb::ndarray<const Token, nb::ndim<1>, nb::c_contig, nb::device::cpu> prompt,
+PyTicket submit(const PyEngine &self,
+                nb::ndarray<const Token, nb::ndim<1>, nb::c_contig, nb::device::cpu> prompt,
                 const SamplingParams &sampling, const Policy &policy, std::int64_t max_new_tokens,
                 std::int64_t target_context, std::int64_t drafter_context, std::int64_t vocab_size,
-                const std::vector<nb::bytes> &stop_strings, const TokenBytesTable *token_bytes, nb::object hook,
-                bool auto_lookahead, double timeout_s) {
+                const std::vector<nb::bytes> &stop_strings, const TokenBytesTable *token_bytes,
+                nb::object hook, bool auto_lookahead, double timeout_s) {
   const std::shared_ptr<EngineCloser> closer = self.usable();
   RequestSpec spec;
   spec.prompt.assign(prompt.data(), prompt.data() + prompt.size());
@@ -259,7 +267,8 @@ PyTicket submit(const PyEngine &self, nb::ndarray<const Token, nb::ndim<1>, nb::
   spec.session.stop_ids = sampling.stop_ids;
   if (!stop_strings.empty()) {
     if (token_bytes == nullptr) {
-      throw std::invalid_argument("stop: stop strings need a tokenizer whose tokens' bytes are known");
+      throw std::invalid_argument(
+          "stop: stop strings need a tokenizer whose tokens' bytes are known");
     }
     std::vector<std::string> strings;
     for (const nb::bytes &text : stop_strings) {
@@ -325,7 +334,8 @@ nb::dict metrics_dict(const Metrics &metrics) {
 }
 
 void bind_engine(nb::module_ &module) {
-  nb::class_<TokenBytesTable>(module, "TokenBytes", "id -> the bytes that token adds to the output.")
+  nb::class_<TokenBytesTable>(module, "TokenBytes",
+                              "id -> the bytes that token adds to the output.")
       .def("__init__", [](TokenBytesTable *self, const std::vector<nb::bytes> &table) {
         auto bytes = std::make_shared<TokenBytes>();
         bytes->offsets.push_back(0);
@@ -345,11 +355,13 @@ void bind_engine(nb::module_ &module) {
       .def_prop_ro("ended", &PyTicket::ended);
   nb::class_<PyEngine>(module, "Engine", nb::type_slots(engine_slots), nb::is_weak_referenceable(),
                        "The native engine: one worker per server.")
-      .def(nb::init<const nb::list &, const nb::object &, int, std::int64_t>(), nb::arg("targets"),
-           nb::arg("drafter").none(), nb::arg("max_running") = 16, nb::arg("vocab_size") = std::numeric_limits<Token>::max())
+      .def(nb::init<const nb::list &, const nb::object &, int, std::int64_t, bool>(),
+           nb::arg("targets"), nb::arg("drafter").none(), nb::arg("max_running") = 16,
+           nb::arg("vocab_size") = std::numeric_limits<Token>::max(), nb::arg("one_worker") = false)
       .def("submit", &submit, nb::arg("prompt").noconvert(), nb::arg("sampling"), nb::arg("policy"),
-           nb::arg("max_new_tokens"), nb::arg("target_context") = -1, nb::arg("drafter_context") = -1,
-           nb::arg("vocab_size") = -1, nb::arg("stop_strings") = std::vector<nb::bytes>{},
+           nb::arg("max_new_tokens"), nb::arg("target_context") = -1,
+           nb::arg("drafter_context") = -1, nb::arg("vocab_size") = -1,
+           nb::arg("stop_strings") = std::vector<nb::bytes>{},
            nb::arg("token_bytes").none() = nb::none(), nb::arg("hook").none() = nb::none(),
            nb::arg("auto_lookahead") = false, nb::arg("timeout_s") = 0.0)
       .def("close", &PyEngine::close)

@@ -1,4 +1,5 @@
-// The servers an engine can be made of: specifications in Python, native objects once the engine owns them.
+// The servers an engine can be made of: specifications in Python, native objects once the engine
+// owns them.
 #include <nanobind/nanobind.h>
 
 #include <stdexcept>
@@ -32,7 +33,8 @@ struct NgramSpec {
 std::unique_ptr<Server> make_server(nb::handle spec, std::uint64_t key, std::int64_t vocab_size) {
   if (nb::isinstance<SimulatedSpec>(spec)) {
     const auto &simulated = nb::cast<const SimulatedSpec &>(spec);
-    return std::make_unique<SimulatedServer>(simulated.latency, SyntheticIds(simulated.seed, simulated.acceptance),
+    return std::make_unique<SimulatedServer>(simulated.latency,
+                                             SyntheticIds(simulated.seed, simulated.acceptance),
                                              simulated.jitter_key ^ key);
   }
   if (nb::isinstance<NgramSpec>(spec)) {
@@ -47,12 +49,12 @@ void bind_servers(nb::module_ &module) {
                             "A server that waits instead of computing. Latencies in seconds.")
       .def(
           "__init__",
-          [](SimulatedSpec *self, double tpot_s, double ttft_s, double acceptance, std::uint64_t seed, double growth,
-             double jitter, bool stoppable) {
+          [](SimulatedSpec *self, double tpot_s, double ttft_s, double acceptance,
+             std::uint64_t seed, double growth, double jitter, bool stoppable) {
             if (!(tpot_s > 0) || !(ttft_s >= 0) || !(growth >= 0) || !(jitter >= 0 && jitter < 1) ||
                 !(acceptance >= 0 && acceptance <= 1)) {
-              throw std::invalid_argument(
-                  "SimulatedServer: needs tpot_s > 0, ttft_s >= 0, growth >= 0, 0 <= jitter < 1, 0 <= acceptance <= 1");
+              throw std::invalid_argument("SimulatedServer: needs tpot_s > 0, ttft_s >= 0, growth "
+                                          ">= 0, 0 <= jitter < 1, 0 <= acceptance <= 1");
             }
             new (self) SimulatedSpec{{static_cast<Nanos>((ttft_s > 0 ? ttft_s : tpot_s) * 1e9),
                                       static_cast<Nanos>(tpot_s * 1e9), growth, jitter, stoppable},
@@ -60,8 +62,9 @@ void bind_servers(nb::module_ &module) {
                                      seed,
                                      seed};
           },
-          nb::arg("tpot_s"), nb::arg("ttft_s") = 0.0, nb::arg("acceptance") = 0.0, nb::arg("seed") = 0,
-          nb::arg("growth") = 0.0, nb::arg("jitter") = 0.0, nb::arg("stoppable") = true);
+          nb::arg("tpot_s"), nb::arg("ttft_s") = 0.0, nb::arg("acceptance") = 0.0,
+          nb::arg("seed") = 0, nb::arg("growth") = 0.0, nb::arg("jitter") = 0.0,
+          nb::arg("stoppable") = true);
   nb::class_<NgramSpec>(module, "NgramDrafter", "Prompt lookup, in native code.")
       .def(
           "__init__",

@@ -20,13 +20,15 @@ Nanos nanos(double seconds) { return static_cast<Nanos>(std::llround(seconds * 1
 
 nb::tuple span_tuple(const SpanRecord &span) {
   static constexpr const char *kFates[] = {"used", "wasted", "stopped"};
-  return nb::make_tuple(span.server, std::string(1, span.kind), static_cast<double>(span.start) * 1e-9,
+  return nb::make_tuple(span.server, std::string(1, span.kind),
+                        static_cast<double>(span.start) * 1e-9,
                         static_cast<double>(span.end) * 1e-9, span.first, span.window,
                         kFates[static_cast<int>(span.fate)]);
 }
 
-nb::dict run(const Policy &policy, int sp, std::int64_t tokens, const Latency &target, const Latency &drafter,
-             double acceptance, std::optional<std::vector<bool>> right, std::uint64_t seed, bool record) {
+nb::dict run(const Policy &policy, int sp, std::int64_t tokens, const Latency &target,
+             const Latency &drafter, double acceptance, std::optional<std::vector<bool>> right,
+             std::uint64_t seed, bool record) {
   Simulation simulation;
   simulation.session.policy = policy;
   simulation.session.max_new_tokens = tokens;
@@ -62,15 +64,16 @@ void bind_simulate(nb::module_ &module) {
   nb::class_<Latency>(module, "Latency", "How long a simulated forward takes, in seconds.")
       .def(
           "__init__",
-          [](Latency *self, double tpot_s, double ttft_s, double growth, double jitter, bool stoppable) {
+          [](Latency *self, double tpot_s, double ttft_s, double growth, double jitter,
+             bool stoppable) {
             const double first = ttft_s > 0 ? ttft_s : tpot_s;
             new (self) Latency{nanos(first), nanos(tpot_s), growth, jitter, stoppable};
           },
-          nb::arg("tpot_s"), nb::arg("ttft_s") = 0.0, nb::arg("growth") = 0.0, nb::arg("jitter") = 0.0,
-          nb::arg("stoppable") = true);
-  module.def("simulate", &run, nb::arg("policy"), nb::arg("sp"), nb::arg("tokens"), nb::arg("target"),
-             nb::arg("drafter"), nb::arg("acceptance") = 0.0, nb::arg("right").none() = nb::none(),
-             nb::arg("seed") = 0, nb::arg("record") = false);
+          nb::arg("tpot_s"), nb::arg("ttft_s") = 0.0, nb::arg("growth") = 0.0,
+          nb::arg("jitter") = 0.0, nb::arg("stoppable") = true);
+  module.def("simulate", &run, nb::arg("policy"), nb::arg("sp"), nb::arg("tokens"),
+             nb::arg("target"), nb::arg("drafter"), nb::arg("acceptance") = 0.0,
+             nb::arg("right").none() = nb::none(), nb::arg("seed") = 0, nb::arg("record") = false);
   nb::class_<PlanRow>(module, "PlanRow")
       .def_ro("mode", &PlanRow::mode)
       .def_ro("lookahead", &PlanRow::lookahead)
@@ -84,7 +87,8 @@ void bind_simulate(nb::module_ &module) {
       },
       nb::arg("target_ms"), nb::arg("drafter_ms"), nb::arg("acceptance"), nb::arg("sp") = 1,
       nb::arg("max_lookahead") = 200);
-  module.def("least_lookahead", &least_lookahead, nb::arg("target_ms"), nb::arg("drafter_ms"), nb::arg("sp"));
+  module.def("least_lookahead", &least_lookahead, nb::arg("target_ms"), nb::arg("drafter_ms"),
+             nb::arg("sp"));
   module.def("most_useful_sp", &most_useful_sp, nb::arg("target_ms"), nb::arg("drafter_ms"));
   module.def("default_run_ahead", &default_run_ahead, nb::arg("target_ms"), nb::arg("drafter_ms"),
              nb::arg("lookahead"), nb::arg("sp"));

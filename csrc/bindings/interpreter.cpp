@@ -24,8 +24,8 @@ struct State {
   std::vector<std::shared_ptr<Closable>> orphans;
 };
 
-// Never destroyed: parked threads outlive static destructors. Replaced, not reset, after a fork, since
-// the mutex may have been held by a thread that the child does not have.
+// Never destroyed: parked threads outlive static destructors. Replaced, not reset, after a fork,
+// since the mutex may have been held by a thread that the child does not have.
 State *state = new State; // NOLINT(cppcoreguidelines-owning-memory)
 unsigned long main_thread = 0;
 
@@ -159,11 +159,13 @@ void after_fork() {
 }
 
 void bind_interpreter(nb::module_ &module) {
-  main_thread = nb::cast<unsigned long>(nb::module_::import_("threading").attr("main_thread")().attr("ident"));
+  main_thread = nb::cast<unsigned long>(
+      nb::module_::import_("threading").attr("main_thread")().attr("ident"));
   module.def("_at_exit", &at_exit);
   module.def("_after_fork", &after_fork);
   nb::module_::import_("atexit").attr("register")(module.attr("_at_exit"));
-  nb::module_::import_("os").attr("register_at_fork")(nb::arg("after_in_child") = module.attr("_after_fork"));
+  nb::module_::import_("os").attr("register_at_fork")(nb::arg("after_in_child") =
+                                                          module.attr("_after_fork"));
 }
 
 } // namespace dsi::py

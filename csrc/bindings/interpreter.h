@@ -1,5 +1,5 @@
-// Living with the interpreter: leaving and taking the GIL, owning Python objects from native threads,
-// and what happens at its exit and after a fork.
+// Living with the interpreter: leaving and taking the GIL, owning Python objects from native
+// threads, and what happens at its exit and after a fork.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -13,9 +13,9 @@ namespace dsi::py {
 
 namespace nb = nanobind;
 
-// The GIL is given up for the life of this object, on the thread that holds it. While the interpreter
-// exits, any thread but the main one stays in the destructor for ever: taking the GIL then would kill
-// it (python/cpython#87135), and at_exit() must know that nobody is about to.
+// The GIL is given up for the life of this object, on the thread that holds it. While the
+// interpreter exits, any thread but the main one stays in the destructor for ever: taking the GIL
+// then would kill it (python/cpython#87135), and at_exit() must know that nobody is about to.
 class NativeSection {
 public:
   NativeSection();
@@ -27,7 +27,8 @@ private:
   PyThreadState *state_;
 };
 
-// A reference that may be copied and dropped on any thread, with or without the GIL. Made with the GIL.
+// A reference that may be copied and dropped on any thread, with or without the GIL. Made with the
+// GIL.
 using SharedObject = std::shared_ptr<PyObject>;
 SharedObject share(nb::handle object);
 
@@ -42,7 +43,8 @@ bool on_main_thread();
 // True from at_exit() on: nothing may be started any more.
 bool exiting();
 
-// Run by atexit, before the interpreter starts to go away: no native thread may want the GIL afterwards.
+// Run by atexit, before the interpreter starts to go away: no native thread may want the GIL
+// afterwards.
 void at_exit();
 // Run in a forked child: the parent's threads do not exist here.
 void after_fork();
@@ -54,7 +56,8 @@ public:
   virtual void close() = 0;
 };
 void enlist(const std::shared_ptr<Closable> &closable);
-// For an owner that is destroyed on a thread that cannot wait for it: kept until at_exit() closes it.
+// For an owner that is destroyed on a thread that cannot wait for it: kept until at_exit() closes
+// it.
 void close_later(std::shared_ptr<Closable> closable);
 
 void bind_interpreter(nb::module_ &module);

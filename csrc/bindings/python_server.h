@@ -1,5 +1,5 @@
-// A target or drafter server written in Python. Slow next to a native one, and honest about the GIL: it
-// is held while the Python method runs, and given up while its logits are judged.
+// A target or drafter server written in Python. Slow next to a native one, and honest about the
+// GIL: it is held while the Python method runs, and given up while its logits are judged.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -10,8 +10,8 @@
 
 namespace dsi::py {
 
-// Methods called, see python/dsi_native/models/protocol: started(), forward(request, tokens, first, job),
-// draft(request, tokens, max_drafts), prefill(request, tokens, job), release(request).
+// Methods called, see python/dsi_native/models/protocol: started(), forward(request, tokens, first,
+// job), draft(request, tokens, max_drafts), prefill(request, tokens, job), release(request).
 class PythonServer final : public Server {
 public:
   // Needs the GIL. Rows wider than `vocab_limit` are cut to it: ids that the target does not have.

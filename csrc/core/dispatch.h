@@ -10,7 +10,8 @@
 namespace dsi {
 
 // Round robin within a class of urgency: the verify of a next position goes before any speculative
-// one, of whatever session. Within a session there is no queue, so work is always of the newest epoch.
+// one, of whatever session. Within a session there is no queue, so work is always of the newest
+// epoch.
 class Dispatcher {
 public:
   void add(Session *session) { sessions_.push_back(session); } // not owned

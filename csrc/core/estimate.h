@@ -1,4 +1,5 @@
-// Running estimates of forward times, from which lookahead="auto" is chosen. Never changes the text.
+// Running estimates of forward times, from which lookahead="auto" is chosen. Never changes the
+// text.
 #pragma once
 
 #include <algorithm>
@@ -34,8 +35,8 @@ public:
   bool ready_target() const { return weight_ > 0; }
   bool ready() const { return weight_ > 1 && draft_weight_ > 1; }
 
-  // Per judged draft. Windows that hardly differ say nothing about it; and no forward is free, however
-  // the noise tilts the line, so the empty window keeps at least its share of the mean.
+  // Per judged draft. Windows that hardly differ say nothing about it; and no forward is free,
+  // however the noise tilts the line, so the empty window keeps at least its share of the mean.
   double growth_ms() const {
     const double mean_x = sum_x_ / weight_;
     const double mean_y = sum_y_ / weight_;
@@ -55,13 +56,16 @@ public:
   // Starts at 3 of 4, so that the first windows are neither empty nor long.
   double acceptance() const { return (accepted_ + 3.0) / (accepted_ + rejected_ + 4.0); }
 
-  // SI: where a round costs least per token gained. DSI: the least lookahead by Equation 1, with the
-  // forward as long as that window makes it.
+  // SI: where a round costs least per token gained. DSI: the least lookahead by Equation 1, with
+  // the forward as long as that window makes it. The longest window worth verifying, were drafts
+  // free: where a forward costs least per token gained.
+  int window() const { return ready() ? cheapest(0.0) : kWidest; }
+
   int lookahead(Mode mode, int sp) const {
     if (!ready() || mode == Mode::kNonSI) {
       return 1;
     }
-    return mode == Mode::kSI ? si_lookahead() : dsi_lookahead(sp);
+    return mode == Mode::kSI ? cheapest(drafter_ms()) : dsi_lookahead(sp);
   }
 
 private:
@@ -69,11 +73,11 @@ private:
   static constexpr double kLeastVariance = 0.1; // of the window length, in drafts
   static constexpr int kWidest = 32;
 
-  int si_lookahead() const {
+  int cheapest(double draft_ms) const {
     int best = 1;
     double best_ms = 0;
     for (int k = 1; k <= kWidest; ++k) {
-      const double ms = si_ms_per_token({target_ms(k), drafter_ms(), acceptance(), 1, kWidest}, k);
+      const double ms = si_ms_per_token({target_ms(k), draft_ms, acceptance(), 1, kWidest}, k);
       if (k == 1 || ms < best_ms) {
         best = k;
         best_ms = ms;

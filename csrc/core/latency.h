@@ -1,5 +1,5 @@
-// How long a simulated forward takes, and which ids a simulated model says. Shared by the virtual clock
-// and by the simulated servers that wait in real time.
+// How long a simulated forward takes, and which ids a simulated model says. Shared by the virtual
+// clock and by the simulated servers that wait in real time.
 #pragma once
 
 #include <algorithm>
@@ -12,11 +12,11 @@
 namespace dsi {
 
 struct Latency {
-  Nanos ttft = 0;         // first forward of a request on a server, prompt included
-  Nanos tpot = 0;         // every other forward
-  double growth = 0.0;    // each judged draft adds this share of tpot
-  double jitter = 0.0;    // each forward is scaled by a factor uniform in [1-jitter, 1+jitter]
-  bool stoppable = true;  // whether a forward whose result is not needed can be ended early
+  Nanos ttft = 0;        // first forward of a request on a server, prompt included
+  Nanos tpot = 0;        // every other forward
+  double growth = 0.0;   // each judged draft adds this share of tpot
+  double jitter = 0.0;   // each forward is scaled by a factor uniform in [1-jitter, 1+jitter]
+  bool stoppable = true; // whether a forward whose result is not needed can be ended early
 };
 
 // splitmix64 (Steele, Lea, Flood 2014): a well-mixed 64-bit hash of its argument.
@@ -27,22 +27,26 @@ inline std::uint64_t mix(std::uint64_t x) {
   return x ^ (x >> 31U);
 }
 
-inline double unit_interval(std::uint64_t hash) { return static_cast<double>(hash >> 11U) * 0x1.0p-53; }
+inline double unit_interval(std::uint64_t hash) {
+  return static_cast<double>(hash >> 11U) * 0x1.0p-53;
+}
 
 // `first`: this server has not seen the request. `key`: any number; equal keys give equal jitter.
 inline Nanos forward_ns(const Latency &latency, bool first, Position window, std::uint64_t key) {
   const double base = static_cast<double>(first ? latency.ttft : latency.tpot);
-  const double grown = base + latency.growth * static_cast<double>(window) * static_cast<double>(latency.tpot);
+  const double grown =
+      base + latency.growth * static_cast<double>(window) * static_cast<double>(latency.tpot);
   const double factor = 1.0 + latency.jitter * (2.0 * unit_interval(mix(key)) - 1.0);
   return static_cast<Nanos>(std::llround(grown * factor));
 }
 
-// Ids without a model. Whether the draft at a position is right is a property of the position, so one
-// sequence is met by every policy.
+// Ids without a model. Whether the draft at a position is right is a property of the position, so
+// one sequence is met by every policy.
 class SyntheticIds {
 public:
   SyntheticIds(std::uint64_t seed, double acceptance) : seed_(mix(seed)), acceptance_(acceptance) {}
-  // `right[i]`: whether the draft for the i-th new token is right; positions behind its end are right.
+  // `right[i]`: whether the draft for the i-th new token is right; positions behind its end are
+  // right.
   SyntheticIds(std::uint64_t seed, std::vector<bool> right, Position prompt_tokens)
       : seed_(mix(seed)), right_(std::move(right)), prompt_tokens_(prompt_tokens) {}
 

@@ -17,7 +17,8 @@ int ceil_ratio(double numerator, double denominator) {
 
 void check(bool ok, const char *name, const char *wanted, double value) {
   if (!ok) {
-    throw std::invalid_argument(std::string(name) + ": " + wanted + ", got " + std::to_string(value));
+    throw std::invalid_argument(std::string(name) + ": " + wanted + ", got " +
+                                std::to_string(value));
   }
 }
 
@@ -54,20 +55,24 @@ double si_ms_per_token(const PlanInputs &inputs, int lookahead) {
 }
 
 // With n drafts accepted before the first rejection an epoch takes ceil(n/k)*k*d + T and gains n+1
-// tokens; n is geometric, E[ceil(n/k)] = a/(1-a^k), E[n+1] = 1/(1-a). Lookahead 1 gives a*d + (1-a)*T.
-// Too few servers for Equation 1 make windows wait and coalesce, as if the lookahead were larger.
+// tokens; n is geometric, E[ceil(n/k)] = a/(1-a^k), E[n+1] = 1/(1-a). Lookahead 1 gives a*d +
+// (1-a)*T. Too few servers for Equation 1 make windows wait and coalesce, as if the lookahead were
+// larger.
 double dsi_ms_per_token(const PlanInputs &inputs, int lookahead) {
   const double a = inputs.acceptance;
-  const int k = std::max(lookahead, least_lookahead(inputs.target_ms, inputs.drafter_ms, inputs.sp));
+  const int k =
+      std::max(lookahead, least_lookahead(inputs.target_ms, inputs.drafter_ms, inputs.sp));
   const double drafts = a < 1.0 ? k * a * (1.0 - a) / (1.0 - std::pow(a, k)) : 1.0;
   return std::min(inputs.target_ms, drafts * inputs.drafter_ms + (1.0 - a) * inputs.target_ms);
 }
 
 std::vector<PlanRow> plan(const PlanInputs &inputs) {
-  check(std::isfinite(inputs.target_ms) && inputs.target_ms > 0, "target_ms", "a positive time", inputs.target_ms);
+  check(std::isfinite(inputs.target_ms) && inputs.target_ms > 0, "target_ms", "a positive time",
+        inputs.target_ms);
   check(std::isfinite(inputs.drafter_ms) && inputs.drafter_ms > 0, "drafter_ms", "a positive time",
         inputs.drafter_ms);
-  check(inputs.acceptance >= 0 && inputs.acceptance <= 1, "acceptance", "between 0 and 1", inputs.acceptance);
+  check(inputs.acceptance >= 0 && inputs.acceptance <= 1, "acceptance", "between 0 and 1",
+        inputs.acceptance);
   check(inputs.sp >= 1, "sp", "at least 1", inputs.sp);
   check(inputs.max_lookahead >= 1, "max_lookahead", "at least 1", inputs.max_lookahead);
 
@@ -81,9 +86,10 @@ std::vector<PlanRow> plan(const PlanInputs &inputs) {
   }
   const int k = least_lookahead(inputs.target_ms, inputs.drafter_ms, inputs.sp);
   const int servers = std::min(inputs.sp, ceil_ratio(inputs.target_ms, k * inputs.drafter_ms));
-  std::vector<PlanRow> rows{{Mode::kNonSI, 0, 1, non_si_ms_per_token(inputs), 1.0},
-                            si,
-                            {Mode::kDSI, k, std::max(1, servers), dsi_ms_per_token(inputs, k), 1.0}};
+  std::vector<PlanRow> rows{
+      {Mode::kNonSI, 0, 1, non_si_ms_per_token(inputs), 1.0},
+      si,
+      {Mode::kDSI, k, std::max(1, servers), dsi_ms_per_token(inputs, k), 1.0}};
   for (PlanRow &row : rows) {
     row.speedup = rows.front().ms_per_token / row.ms_per_token;
   }

@@ -1,5 +1,6 @@
-// What to expect from non-SI, SI and DSI, and which lookahead to take: the closed forms of the DSI paper
-// (arXiv 2405.14105, Equation 1 and Proposition 1), and their extension to a lookahead above 1.
+// What to expect from non-SI, SI and DSI, and which lookahead to take: the closed forms of the DSI
+// paper (arXiv 2405.14105, Equation 1 and Proposition 1), and their extension to a lookahead
+// above 1.
 #pragma once
 
 #include <vector>
@@ -37,7 +38,8 @@ double non_si_ms_per_token(const PlanInputs &inputs);
 double si_ms_per_token(const PlanInputs &inputs, int lookahead);
 double dsi_ms_per_token(const PlanInputs &inputs, int lookahead);
 
-// non-SI, SI at its best lookahead, DSI at the least lookahead. Throws std::invalid_argument naming the input.
+// non-SI, SI at its best lookahead, DSI at the least lookahead. Throws std::invalid_argument naming
+// the input.
 std::vector<PlanRow> plan(const PlanInputs &inputs);
 
 } // namespace dsi

@@ -104,7 +104,8 @@ VerifyTask Session::take_verify() {
   const bool urgent = !covered(committed_);
   const Position first = urgent ? committed_ : covered_end();
   const Position drafts = static_cast<Position>(path_.size()) - first;
-  const VerifyTask task{next_job_++, first, std::min<Position>(drafts, config_.policy.max_window), urgent};
+  const VerifyTask task{next_job_++, first, std::min<Position>(drafts, config_.policy.max_window),
+                        urgent};
   Window window;
   window.job = task.job;
   window.first = task.first;
@@ -126,7 +127,8 @@ bool Session::wants_draft() const {
 
 DraftTask Session::take_draft() {
   const auto from = static_cast<Position>(path_.size());
-  const int cap = config_.policy.mode == Mode::kSI ? config_.policy.lookahead : config_.policy.run_ahead;
+  const int cap =
+      config_.policy.mode == Mode::kSI ? config_.policy.lookahead : config_.policy.run_ahead;
   Position most = std::min<Position>(cap - chain_size(), end_ - 1 - from);
   if (config_.drafter_context >= 0) {
     most = std::min(most, config_.drafter_context - from);
@@ -151,8 +153,8 @@ void Session::drafted(JobId job, std::span<const Draft> drafts) {
   }
   for (const Draft &draft : drafts) {
     if (draft.id < 0 || (config_.vocab_size >= 0 && draft.id >= config_.vocab_size)) {
-      end_drafting("the drafter proposed the id " + std::to_string(draft.id) + ", outside the vocabulary of " +
-                   std::to_string(config_.vocab_size));
+      end_drafting("the drafter proposed the id " + std::to_string(draft.id) +
+                   ", outside the vocabulary of " + std::to_string(config_.vocab_size));
       return;
     }
     ++metrics_.drafted;
@@ -247,7 +249,8 @@ void Session::cancel(FinishReason reason, JobError error) {
   }
 }
 
-void Session::set_lookahead(int lookahead, int run_ahead) {
+void Session::set_lookahead(int lookahead, int run_ahead, int max_window) {
+  config_.policy.max_window = std::max(max_window, lookahead);
   config_.policy.lookahead = lookahead;
   config_.policy.run_ahead = std::max(run_ahead, lookahead);
 }
@@ -260,8 +263,9 @@ std::vector<JobId> Session::take_stale() { return std::exchange(newly_stale_, {}
 
 const Draft *Session::draft_at(Position position) const {
   const Position index = position - committed_;
-  return index >= 0 && index < static_cast<Position>(chain_.size()) ? &chain_[static_cast<std::size_t>(index)]
-                                                                    : nullptr;
+  return index >= 0 && index < static_cast<Position>(chain_.size())
+             ? &chain_[static_cast<std::size_t>(index)]
+             : nullptr;
 }
 
 const Draft *Session::frontier_draft(JobId job) const {

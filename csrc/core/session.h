@@ -1,10 +1,11 @@
 // The decode loop of one request, as a pure state machine: events in, work and tokens out.
 //
-// A Session knows no thread, no clock, no tensor and no device. A driver (virtual clock, real threads)
-// asks it what a free server should do (verify_urgency/take_verify, wants_draft/take_draft), tells it
-// what came of each task (drafted, judged, failed, stopped), and then reads what follows: tokens
-// emitted, tasks whose result will not be read any more, the end. Work is pulled, not pushed, so that
-// several Sessions can share one pool of servers; see Dispatcher.
+// A Session knows no thread, no clock, no tensor and no device. A driver (virtual clock, real
+// threads) asks it what a free server should do (verify_urgency/take_verify,
+// wants_draft/take_draft), tells it what came of each task (drafted, judged, failed, stopped), and
+// then reads what follows: tokens emitted, tasks whose result will not be read any more, the end.
+// Work is pulled, not pushed, so that several Sessions can share one pool of servers; see
+// Dispatcher.
 //
 // Not thread-safe: the driver serialises the calls. Every task taken must be answered exactly once.
 #pragma once
@@ -51,7 +52,8 @@ enum class Urgency : std::uint8_t { kNone, kSpeculative, kUrgent };
 
 class Session {
 public:
-  // Throws std::invalid_argument where the prompt is empty or leaves no room in the target's context.
+  // Throws std::invalid_argument where the prompt is empty or leaves no room in the target's
+  // context.
   Session(SessionConfig config, std::span<const Token> prompt);
 
   // -- what a free server may do --------------------------------------------------------------
@@ -61,14 +63,16 @@ public:
   DraftTask take_draft(); // wants_draft()
 
   // -- what came of it. Answers to tasks of an older epoch change nothing but the counters -----
-  void drafted(JobId job, std::span<const Draft> drafts); // none: nothing to propose behind this prefix
-  void draft_failed(JobId job, const JobError &error);    // drafting ends, the request goes on
-  void judged(JobId job, std::vector<JudgedRow> rows);    // at least one row
-  void verify_failed(JobId job, JobError error);          // tried once more, then the request fails
-  void stopped(JobId job);                                // a task of take_stale() did not run to its end
-  void cancel(FinishReason reason, JobError error);       // kCancelled or kError
-  void end_drafting(const std::string &why);              // no drafter (any more): goes on as non-SI
-  void set_lookahead(int lookahead, int run_ahead);       // from now on; never changes the text
+  void drafted(JobId job,
+               std::span<const Draft> drafts); // none: nothing to propose behind this prefix
+  void draft_failed(JobId job, const JobError &error); // drafting ends, the request goes on
+  void judged(JobId job, std::vector<JudgedRow> rows); // at least one row
+  void verify_failed(JobId job, JobError error);       // tried once more, then the request fails
+  void stopped(JobId job);                          // a task of take_stale() did not run to its end
+  void cancel(FinishReason reason, JobError error); // kCancelled or kError
+  void end_drafting(const std::string &why);        // no drafter (any more): goes on as non-SI
+  void set_lookahead(int lookahead, int run_ahead,
+                     int max_window); // from now on; never changes the text
 
   // -- what follows ---------------------------------------------------------------------------
   // Tokens committed since the last call, in order, each once.
@@ -77,9 +81,13 @@ public:
   std::vector<JobId> take_stale();
   bool finished() const { return reason_ != FinishReason::kNone; }
   FinishReason reason() const { return reason_; }
-  bool retrying() const { return failures_in_a_row_ > 0; } // the verify of the next position failed once
-  const JobError &error() const { return error_; }             // with kError
-  std::int64_t stop_bytes() const { return stop_bytes_; }       // with kStopString: output bytes before it
+  bool retrying() const {
+    return failures_in_a_row_ > 0;
+  }                                                // the verify of the next position failed once
+  const JobError &error() const { return error_; } // with kError
+  std::int64_t stop_bytes() const {
+    return stop_bytes_;
+  } // with kStopString: output bytes before it
 
   // -- what the driver needs to build a job -----------------------------------------------------
   std::span<const Token> path() const { return path_; } // prompt, committed tokens, drafts
@@ -100,7 +108,7 @@ private:
     Position window = 0;
     std::vector<JudgedRow> rows;
     JobError error;
-    bool used = false; // a row of it was committed
+    bool used = false;                               // a row of it was committed
     Position last() const { return first + window; } // its frontier
     bool covers(Position position) const { return first <= position && position <= last(); }
   };
@@ -112,8 +120,8 @@ private:
   bool drafter_is_dry() const;
   void advance();
   bool retire_failed_windows(); // true where something changed
-  Window *running(JobId job); // null: none of this epoch
-  Window *judged_next(); // one that has the next position's row; null: none
+  Window *running(JobId job);   // null: none of this epoch
+  Window *judged_next();        // one that has the next position's row; null: none
   void commit(JudgedRow row);
   void bump_epoch();
   void drop_spent_windows();
@@ -130,9 +138,9 @@ private:
   std::deque<Draft> chain_; // the drafts of path_ behind committed_
   Epoch epoch_ = 0;
   Position epoch_start_;
-  std::vector<Window> windows_;        // of the current epoch, running or waiting for their turn
-  std::optional<DraftTask> draft_;     // of the current epoch
-  std::vector<JobId> stale_verifies_;  // still to be answered
+  std::vector<Window> windows_;       // of the current epoch, running or waiting for their turn
+  std::optional<DraftTask> draft_;    // of the current epoch
+  std::vector<JobId> stale_verifies_; // still to be answered
   std::vector<JobId> stale_drafts_;
   std::vector<JobId> newly_stale_;
   Position dry_length_ = -1; // nothing to propose behind a path of this length ...

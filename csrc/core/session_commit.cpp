@@ -1,4 +1,5 @@
-// How tokens become final: the rows in their turn, the failures in theirs, and what both leave behind.
+// How tokens become final: the rows in their turn, the failures in theirs, and what both leave
+// behind.
 #include <algorithm>
 
 #include "core/session.h"
@@ -24,9 +25,10 @@ void Session::advance() {
   drop_spent_windows();
 }
 
-// A window that failed may have failed over drafts that turn out wrong, so it counts only once everything
-// before it is committed and no other forward can still answer for the next position. Then the position
-// is uncovered and verified again; failures side by side are one failure, or there would be no retry.
+// A window that failed may have failed over drafts that turn out wrong, so it counts only once
+// everything before it is committed and no other forward can still answer for the next position.
+// Then the position is uncovered and verified again; failures side by side are one failure, or
+// there would be no retry.
 bool Session::retire_failed_windows() {
   if (std::any_of(windows_.begin(), windows_.end(), [&](const Window &window) {
         return window.state == Window::State::kRunning && window.covers(committed_);
@@ -84,7 +86,8 @@ void Session::commit(JudgedRow row) {
   if (stop.has_value()) {
     stop_bytes_ = *stop;
     finish(FinishReason::kStopString);
-  } else if (std::find(config_.stop_ids.begin(), config_.stop_ids.end(), token) != config_.stop_ids.end()) {
+  } else if (std::find(config_.stop_ids.begin(), config_.stop_ids.end(), token) !=
+             config_.stop_ids.end()) {
     finish(FinishReason::kStopToken);
   } else if (committed_ == end_) {
     finish(FinishReason::kLength);

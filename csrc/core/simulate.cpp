@@ -17,8 +17,8 @@ public:
     return Draft{ids_.draft(static_cast<Position>(path.size())), nullptr};
   }
 
-  std::vector<JudgedRow> judge(std::span<const Token> path, Position first, const Draft * /*frontier*/,
-                               const Session & /*session*/) override {
+  std::vector<JudgedRow> judge(std::span<const Token> path, Position first,
+                               const Draft * /*frontier*/, const Session & /*session*/) override {
     std::vector<JudgedRow> rows;
     rows.reserve(path.size() - static_cast<std::size_t>(first) + 1);
     for (Position position = first; position <= static_cast<Position>(path.size()); ++position) {
@@ -45,7 +45,8 @@ class VirtualClock {
 public:
   VirtualClock(const Simulation &simulation, VirtualModel &model)
       : simulation_(simulation), model_(model),
-        session_(simulation.session, std::vector<Token>(static_cast<std::size_t>(simulation.prompt_tokens), 0)),
+        session_(simulation.session,
+                 std::vector<Token>(static_cast<std::size_t>(simulation.prompt_tokens), 0)),
         targets_(static_cast<std::size_t>(simulation.sp)) {
     for (std::size_t i = 0; i < targets_.size(); ++i) {
       targets_[i].index = static_cast<int>(i);
@@ -91,7 +92,7 @@ private:
     }
     if (now_ == 0 && session_.policy().prefill && session_.policy().mode == Mode::kDSI) {
       for (VirtualServer &server : targets_) {
-        if (!server.busy) {
+        if (!server.busy && !server.warm) {
           start(server, 'p', 0, 0, 0);
         }
       }
@@ -151,13 +152,14 @@ private:
       session_.judged(server.job, model_.judge(server.path, server.span.first,
                                                session_.frontier_draft(server.job), session_));
     }
-    const bool in_vain = session_.metrics().wasted_verifies > wasted && session_.metrics().emitted == emitted;
+    const bool in_vain =
+        session_.metrics().wasted_verifies > wasted && session_.metrics().emitted == emitted;
     free(server, in_vain ? Fate::kWasted : Fate::kUsed);
     follow();
   }
 
-  // A draft is made behind the path as it was when its task began; drafts alone may have been replaced
-  // by equal committed tokens since.
+  // A draft is made behind the path as it was when its task began; drafts alone may have been
+  // replaced by equal committed tokens since.
   std::span<const Token> draft_path(const VirtualServer &server) const {
     const auto path = session_.path();
     return path.first(std::min(path.size(), static_cast<std::size_t>(server.span.first)));
@@ -213,7 +215,8 @@ void check(bool ok, const char *what) {
 }
 
 void check(const Latency &latency, const char *what) {
-  check(latency.tpot > 0 && latency.ttft >= 0 && latency.growth >= 0 && latency.jitter >= 0 && latency.jitter < 1,
+  check(latency.tpot > 0 && latency.ttft >= 0 && latency.growth >= 0 && latency.jitter >= 0 &&
+            latency.jitter < 1,
         what);
 }
 
@@ -226,9 +229,10 @@ SimulationResult simulate(const Simulation &simulation) {
   check(simulation.acceptance >= 0 && simulation.acceptance <= 1, "acceptance: between 0 and 1");
   check(simulation.target, "target: needs tpot > 0, ttft >= 0, growth >= 0, 0 <= jitter < 1");
   check(simulation.drafter, "drafter: needs tpot > 0, ttft >= 0, growth >= 0, 0 <= jitter < 1");
-  SyntheticModel synthetic(simulation.right.has_value()
-                               ? SyntheticIds(simulation.seed, *simulation.right, simulation.prompt_tokens)
-                               : SyntheticIds(simulation.seed, simulation.acceptance));
+  SyntheticModel synthetic(
+      simulation.right.has_value()
+          ? SyntheticIds(simulation.seed, *simulation.right, simulation.prompt_tokens)
+          : SyntheticIds(simulation.seed, simulation.acceptance));
   VirtualModel &model = simulation.model != nullptr ? *simulation.model : synthetic;
   return VirtualClock(simulation, model).run();
 }

@@ -17,8 +17,8 @@ public:
   virtual ~VirtualModel() = default;
   virtual Draft draft(std::span<const Token> path) = 0; // the draft for position path.size()
   // Rows for positions first..path.size(), and one more where a draft for the frontier is given.
-  virtual std::vector<JudgedRow> judge(std::span<const Token> path, Position first, const Draft *frontier,
-                                       const Session &session) = 0;
+  virtual std::vector<JudgedRow> judge(std::span<const Token> path, Position first,
+                                       const Draft *frontier, const Session &session) = 0;
 };
 
 struct Simulation {
@@ -38,7 +38,7 @@ enum class Fate : std::uint8_t { kUsed, kWasted, kStopped };
 
 // One stretch of a server's time.
 struct SpanRecord {
-  int server = 0; // target servers 0..sp-1, the drafter is -1
+  int server = 0;  // target servers 0..sp-1, the drafter is -1
   char kind = 'v'; // v verify, d draft, p prefill
   Nanos start = 0;
   Nanos end = 0;

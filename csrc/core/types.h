@@ -20,7 +20,14 @@ enum class Mode : std::uint8_t { kNonSI, kSI, kDSI };
 enum class Verification : std::uint8_t { kCoupled, kRejection };
 
 // Why a request ended. kLength: max_new_tokens, or the target's context is full.
-enum class FinishReason : std::uint8_t { kNone, kLength, kStopToken, kStopString, kCancelled, kError };
+enum class FinishReason : std::uint8_t {
+  kNone,
+  kLength,
+  kStopToken,
+  kStopString,
+  kCancelled,
+  kError
+};
 
 // The law one draft was drawn from, needed by rejection verification only. A null
 // shared_ptr<const DraftLaw> stands for a point mass on the draft itself (n-gram, argmax drafter).
@@ -38,9 +45,11 @@ struct Draft {
 // correction or the bonus.
 struct JudgedRow {
   Token token = -1;
-  float logprob = 0.0F;                     // of `token`, processed law; 0 where not asked for
-  std::vector<std::pair<Token, float>> top; // the most likely ids with their logprob, where asked for
-  // Rejection: drawn when there was no draft to judge. A draft that has come since was not judged by it.
+  float logprob = 0.0F; // of `token`, processed law; 0 where not asked for
+  std::vector<std::pair<Token, float>>
+      top; // the most likely ids with their logprob, where asked for
+  // Rejection: drawn when there was no draft to judge. A draft that has come since was not judged
+  // by it.
   bool bonus = false;
 };
 

@@ -15,7 +15,14 @@
 namespace dsi {
 
 // Which exception the reader of a failed request gets.
-enum class Trouble : std::uint8_t { kNone, kRequestFailed, kTimeout, kCancelled, kClosed, kEngineFailed };
+enum class Trouble : std::uint8_t {
+  kNone,
+  kRequestFailed,
+  kTimeout,
+  kCancelled,
+  kClosed,
+  kEngineFailed
+};
 
 // How a request ended, and what it cost. Times count from submit().
 struct Ending {
@@ -29,13 +36,14 @@ struct Ending {
   Nanos total_ns = 0;
   Nanos target_busy_ns = 0; // forwards of this request, summed over target servers
   Nanos drafter_busy_ns = 0;
-  Nanos slot_ns = 0;        // target servers in the pool times the time the request ran
+  Nanos slot_ns = 0;            // target servers in the pool times the time the request ran
   double target_forward_ns = 0; // estimated time of a forward with the empty window
   double drafter_forward_ns = 0;
-  int lookahead = 0;        // in force at the end
+  int lookahead = 0; // in force at the end
 };
 
-// One writer (the engine), any number of readers. Its lock is a leaf: nothing is called while it is held.
+// One writer (the engine), any number of readers. Its lock is a leaf: nothing is called while it is
+// held.
 class Channel {
 public:
   Channel() = default;
@@ -63,12 +71,13 @@ public:
     }
   }
 
-  // Waits until there are tokens or the end, at most until `deadline` (0: does not wait). Returns the
-  // tokens not read before; none after the last one, or where time ran out.
+  // Waits until there are tokens or the end, at most until `deadline` (0: does not wait). Returns
+  // the tokens not read before; none after the last one, or where time ran out.
   std::vector<JudgedRow> take(Nanos deadline) {
     std::unique_lock lock(mutex_);
     if (deadline > 0) {
-      ready_.wait_until(lock, at_ns(deadline), [&] { return !rows_.empty() || ending_.has_value(); });
+      ready_.wait_until(lock, at_ns(deadline),
+                        [&] { return !rows_.empty() || ending_.has_value(); });
     }
     drain_event();
     return std::exchange(rows_, {});
@@ -83,8 +92,8 @@ public:
     return ending_;
   }
 
-  // A file descriptor that is readable while there is news; made at the first call. -1 where none can
-  // be had. Owned by the channel.
+  // A file descriptor that is readable while there is news; made at the first call. -1 where none
+  // can be had. Owned by the channel.
   int event_fd() {
     const std::scoped_lock lock(mutex_);
     if (event_fd_ < 0) {

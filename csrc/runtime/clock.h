@@ -12,7 +12,8 @@
 namespace dsi {
 
 inline Nanos now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
       .count();
 }
 
@@ -27,7 +28,8 @@ inline void ask_for_precise_sleeps() { prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0
 // stretch: a sleeping thread wakes up late by about that much on a virtual machine.
 class PreciseWait {
 public:
-  // Returns true at `deadline`, false where `ended()` was true before. Blocks; call wake() after a change.
+  // Returns true at `deadline`, false where `ended()` was true before. Blocks; call wake() after a
+  // change.
   template <typename Ended> bool until(Nanos deadline, Ended ended) {
     {
       std::unique_lock lock(mutex_);

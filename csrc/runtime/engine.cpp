@@ -1,10 +1,12 @@
-// The life of a request: submitted, admitted, answered, ended. Who works on what is in engine_dispatch.cpp.
+// The life of a request: submitted, admitted, answered, ended. Who works on what is in
+// engine_dispatch.cpp.
 #include "runtime/engine.h"
 
 #include <algorithm>
 #include <stdexcept>
 
 #include "runtime/engine_state.h"
+#include "runtime/pair_server.h"
 
 namespace dsi {
 
@@ -20,23 +22,32 @@ Engine::Engine(Config config) : targets_(config.targets.size()), max_running_(0)
     throw std::invalid_argument("sp: at least 1 target server is needed");
   }
   if (config.max_running < 1) {
-    throw std::invalid_argument("max_running: at least 1 is needed, got " + std::to_string(config.max_running));
+    throw std::invalid_argument("max_running: at least 1 is needed, got " +
+                                std::to_string(config.max_running));
   }
   max_running_ = static_cast<std::size_t>(config.max_running);
-  const auto add = [this](std::unique_ptr<Server> server, const std::string &name, bool verifies) {
+  const auto add = [this](std::unique_ptr<Server> server, const std::string &name, bool verifies,
+                          bool drafts) {
     auto slot = std::make_unique<Slot>();
     slot->verifies = verifies;
+    slot->drafts = drafts;
+    drafter_ = drafts ? slot.get() : drafter_;
     slot->worker = std::make_unique<Worker>(
         static_cast<int>(slots_.size()), name, std::move(server),
         [this](Worker &worker, Worker::Completed done) { completed(worker, std::move(done)); },
         [this](Worker &worker, const JobError &error) { lost(worker, error); });
     slots_.push_back(std::move(slot));
   };
-  for (std::size_t i = 0; i < targets_; ++i) {
-    add(std::move(config.targets[i]), "dsi-target-" + std::to_string(i), true);
+  const bool paired = config.one_worker && targets_ == 1 && config.drafter != nullptr;
+  if (paired) {
+    add(std::make_unique<PairServer>(std::move(config.targets[0]), std::move(config.drafter)),
+        "dsi-pair", true, true);
+  }
+  for (std::size_t i = 0; i < targets_ && !paired; ++i) {
+    add(std::move(config.targets[i]), "dsi-target-" + std::to_string(i), true, false);
   }
   if (config.drafter != nullptr) {
-    add(std::move(config.drafter), "dsi-drafter", false);
+    add(std::move(config.drafter), "dsi-drafter", false, true);
   }
   for (const auto &slot : slots_) {
     slot->worker->start();
@@ -55,7 +66,7 @@ Ticket Engine::submit(RequestSpec spec) {
     throw EngineUnusable(Trouble::kEngineFailed, failure_);
   }
   auto active = std::make_unique<Active>(next_request_, std::move(spec));
-  active->cached.assign(slots_.size(), -1);
+  active->cached.assign(slots_.size() + 1, -1); // one more for a drafter that shares a worker
   const Ticket ticket{next_request_++, active->channel};
   waiting_.push_back(std::move(active));
   admit();
@@ -66,8 +77,9 @@ Ticket Engine::submit(RequestSpec spec) {
 void Engine::cancel(RequestId request, Trouble trouble, const std::string &message) {
   Retired retired;
   const std::scoped_lock lock(mutex_);
-  const auto waiting = std::find_if(waiting_.begin(), waiting_.end(),
-                                    [&](const std::unique_ptr<Active> &active) { return active->id == request; });
+  const auto waiting =
+      std::find_if(waiting_.begin(), waiting_.end(),
+                   [&](const std::unique_ptr<Active> &active) { return active->id == request; });
   if (waiting != waiting_.end()) {
     fail(**waiting, trouble, {message, nullptr});
     retired.push_back(std::move(*waiting));
@@ -113,7 +125,8 @@ void Engine::close() {
 }
 
 bool Engine::on_own_worker() const {
-  return std::any_of(slots_.begin(), slots_.end(), [](const auto &slot) { return slot->worker->on_this_thread(); });
+  return std::any_of(slots_.begin(), slots_.end(),
+                     [](const auto &slot) { return slot->worker->on_this_thread(); });
 }
 
 std::size_t Engine::unfinished() const {
@@ -134,7 +147,9 @@ void Engine::completed(Worker &worker, Worker::Completed done) {
   answer(active, slot, done);
   if (done.outcome.kind == Outcome::Kind::kDone) {
     slot.failed_for.clear();
-  } else if (done.outcome.kind == Outcome::Kind::kFailed && done.outcome.blames_server) {
+  } else if (done.outcome.kind == Outcome::Kind::kFailed && done.outcome.blames_server &&
+             (done.job->kind != JobKind::kDraft ||
+              !slot.verifies)) { // a drafter takes no target with it
     blame(slot, active.id, done.outcome.error);
   }
   follow(active, retired);
@@ -154,7 +169,8 @@ void Engine::answer(Active &active, Slot &slot, Worker::Completed &done) {
   --active.jobs_out;
   active.verifies_out -= job.kind == JobKind::kVerify ? 1 : 0;
   if (job.kind == JobKind::kPrefill) {
-    // Asked for once. Whoever needs the cache computes what is missing, and meets the error if there is one.
+    // Asked for once. Whoever needs the cache computes what is missing, and meets the error if
+    // there is one.
     active.cached[slot.index()] = std::max<Position>(active.cached[slot.index()], 0);
     return;
   }
@@ -188,17 +204,19 @@ void Engine::answer(Active &active, Slot &slot, Worker::Completed &done) {
 void Engine::measure(Active &active, Slot &slot, const Worker::Completed &done) {
   const Job &job = *done.job;
   const Nanos length = done.end - done.start;
-  (slot.verifies ? active.target_busy : active.drafter_busy) += length;
-  const bool warm = active.cached[slot.index()] >= 0; // the first forward pays for the prompt
+  const bool drafts = job.kind == JobKind::kDraft;
+  (drafts ? active.drafter_busy : active.target_busy) += length;
+  Position &cached = active.cached[drafts ? slots_.size() : slot.index()];
+  const bool warm = cached >= 0; // the first forward pays for the prompt
   if (warm && done.outcome.kind == Outcome::Kind::kDone) {
     if (job.kind == JobKind::kVerify) {
       estimate_.target_forward(job.length - job.first, length);
-    } else if (job.kind == JobKind::kDraft && !done.outcome.drafts.empty()) {
+    } else if (drafts && !done.outcome.drafts.empty()) {
       estimate_.drafter_forward(length / static_cast<Nanos>(done.outcome.drafts.size()));
     }
   }
   if (done.outcome.kind == Outcome::Kind::kDone) {
-    active.cached[slot.index()] = job.length;
+    cached = job.length;
   }
 }
 
@@ -219,10 +237,12 @@ void Engine::lose(Slot &slot, const JobError &error) {
   }
   slot.alive = false;
   slot.loss = error;
-  if (!slot.verifies) {
+  if (slot.drafts) {
     for (Session *session : dispatcher_.sessions()) {
       session->end_drafting(error.message);
     }
+  }
+  if (!slot.verifies) {
     return;
   }
   const bool any_left = std::any_of(slots_.begin(), slots_.end(), [](const auto &other) {
@@ -242,7 +262,8 @@ void Engine::lose(Slot &slot, const JobError &error) {
 
 void Engine::fail(Active &active, Trouble trouble, JobError error) {
   active.trouble = trouble;
-  active.session.cancel(trouble == Trouble::kCancelled ? FinishReason::kCancelled : FinishReason::kError,
+  active.session.cancel(trouble == Trouble::kCancelled ? FinishReason::kCancelled
+                                                       : FinishReason::kError,
                         std::move(error));
   end(active);
 }
@@ -267,7 +288,8 @@ void Engine::follow(Active &active, Retired &retired) {
   }
   if (active.ended && active.jobs_out > 0) {
     for (const auto &slot : slots_) { // no Session knows of prefills
-      if (slot->job != nullptr && slot->job->request->id == active.id && slot->job->kind == JobKind::kPrefill) {
+      if (slot->job != nullptr && slot->job->request->id == active.id &&
+          slot->job->kind == JobKind::kPrefill) {
         slot->worker->stop_job(slot->job->id, active.id);
       }
     }
@@ -333,10 +355,10 @@ void Engine::admit() {
     waiting_.pop_front();
     active->started = now_ns();
     apply_lookahead(*active);
-    if (slots_.size() == targets_) {
+    if (drafter_ == nullptr) {
       active->session.end_drafting("");
-    } else if (!slots_.back()->alive) {
-      active->session.end_drafting(slots_.back()->loss.message);
+    } else if (!drafter_->alive) {
+      active->session.end_drafting(drafter_->loss.message);
     }
     dispatcher_.add(&active->session);
     owners_.emplace(&active->session, active.get());

@@ -1,7 +1,7 @@
 // Serves several Sessions on one pool of servers.
 //
-// There is no scheduler thread: whichever worker ends a job feeds the Session, and hands out what is
-// due next, its own next job included, under one lock that is never held while a server runs.
+// There is no scheduler thread: whichever worker ends a job feeds the Session, and hands out what
+// is due next, its own next job included, under one lock that is never held while a server runs.
 #pragma once
 
 #include <deque>
@@ -20,7 +20,8 @@
 
 namespace dsi {
 
-// The engine cannot take a request: it is closed (kClosed) or has no target server left (kEngineFailed).
+// The engine cannot take a request: it is closed (kClosed) or has no target server left
+// (kEngineFailed).
 class EngineUnusable : public std::exception {
 public:
   EngineUnusable(Trouble trouble, JobError error) : trouble_(trouble), error_(std::move(error)) {}
@@ -37,9 +38,9 @@ struct RequestSpec {
   std::vector<Token> prompt;
   SessionConfig session;
   SamplingParams sampling;
-  std::shared_ptr<void> hook;   // see RequestContext
-  bool auto_lookahead = false;  // session.policy.lookahead follows the measured latencies
-  Nanos timeout_ns = 0;         // from submit(); 0: none
+  std::shared_ptr<void> hook;  // see RequestContext
+  bool auto_lookahead = false; // session.policy.lookahead follows the measured latencies
+  Nanos timeout_ns = 0;        // from submit(); 0: none
 };
 
 struct Ticket {
@@ -53,6 +54,8 @@ public:
     std::vector<std::unique_ptr<Server>> targets; // at least one: SP of them
     std::unique_ptr<Server> drafter;              // null: every request runs as non-SI
     int max_running = 16;                         // further requests wait their turn
+    bool one_worker =
+        false; // with one target server: the drafter runs on its worker, never beside it
   };
 
   // Starts one thread per server. Throws std::invalid_argument.
@@ -61,13 +64,13 @@ public:
   Engine(const Engine &) = delete;
   Engine &operator=(const Engine &) = delete;
 
-  // Thread-safe, does not block. Throws std::invalid_argument (the caller's mistake, nothing changed) or
-  // EngineUnusable.
+  // Thread-safe, does not block. Throws std::invalid_argument (the caller's mistake, nothing
+  // changed) or EngineUnusable.
   Ticket submit(RequestSpec spec);
   // Ends one request, others go on. Its reader gets `trouble`. No effect on one that has ended.
   void cancel(RequestId request, Trouble trouble, const std::string &message);
-  // Ends every request with kClosed, then waits for forwards that cannot be stopped; on one of its own
-  // workers it does not wait. Idempotent, thread-safe.
+  // Ends every request with kClosed, then waits for forwards that cannot be stopped; on one of its
+  // own workers it does not wait. Idempotent, thread-safe.
   void close();
   bool on_own_worker() const;
   int sp() const { return static_cast<int>(targets_); }
@@ -99,14 +102,16 @@ private:
   bool give_draft();
   void give_prefills();
   Slot *best_slot(const Active &active);
-  std::shared_ptr<Job> make_job(Active &active, JobKind kind, JobId id, Position length, const Slot &slot);
+  std::shared_ptr<Job> make_job(Active &active, JobKind kind, JobId id, Position length,
+                                const Slot &slot);
   void assign(Active &active, Slot &slot, std::shared_ptr<Job> job);
   Active &owner(const Session *session) { return *owners_.at(session); }
 
   mutable std::mutex mutex_; // guards all below but the workers themselves
   std::size_t targets_ = 0;
   Dispatcher dispatcher_;
-  std::map<RequestId, std::unique_ptr<Active>> actives_; // given to servers, or still running somewhere
+  std::map<RequestId, std::unique_ptr<Active>>
+      actives_; // given to servers, or still running somewhere
   std::deque<std::unique_ptr<Active>> waiting_;
   std::unordered_map<const Session *, Active *> owners_;
   std::size_t running_ = 0;
@@ -117,12 +122,14 @@ private:
   int auto_si_ = 4; // until there are measurements
   int auto_dsi_ = 1;
   int auto_run_ahead_ = 8;
+  int auto_window_ = 16;
   bool closing_ = false;
   bool failed_ = false;
   JobError failure_;
   std::mutex close_mutex_; // one thread joins at a time
   // Targets first, then the drafter. Last: their threads end before anything they use is gone.
   std::vector<std::unique_ptr<Slot>> slots_;
+  Slot *drafter_ = nullptr; // the slot that drafts
 };
 
 } // namespace dsi

@@ -63,8 +63,10 @@ void Engine::choose_lookahead() {
   }
   const int sp = static_cast<int>(targets_);
   auto_si_ = estimate_.lookahead(Mode::kSI, sp);
-  auto_dsi_ = estimate_.lookahead(Mode::kDSI, sp);
-  auto_run_ahead_ = default_run_ahead(estimate_.target_ms(auto_dsi_), estimate_.drafter_ms(), auto_dsi_, sp);
+  auto_window_ = estimate_.window();
+  auto_dsi_ = std::min(estimate_.lookahead(Mode::kDSI, sp), auto_window_);
+  auto_run_ahead_ =
+      default_run_ahead(estimate_.target_ms(auto_dsi_), estimate_.drafter_ms(), auto_dsi_, sp);
   for (Session *session : dispatcher_.sessions()) {
     apply_lookahead(owner(session));
   }
@@ -73,7 +75,9 @@ void Engine::choose_lookahead() {
 void Engine::apply_lookahead(Active &active) {
   if (active.auto_lookahead) {
     const bool si = active.session.policy().mode == Mode::kSI;
-    active.session.set_lookahead(si ? auto_si_ : auto_dsi_, si ? auto_si_ : auto_run_ahead_);
+    const int lookahead = std::min(si ? auto_si_ : auto_dsi_, active.max_window);
+    active.session.set_lookahead(lookahead, si ? lookahead : auto_run_ahead_,
+                                 std::min(auto_window_, active.max_window));
   }
 }
 
@@ -85,7 +89,9 @@ Engine::Slot *Engine::best_slot(const Active &active) {
     return slot->verifies && slot->alive && static_cast<int>(slot->index()) != avoid;
   });
   Slot *best = nullptr;
-  const auto cached = [&](const Slot &slot) { return std::min(active.cached[slot.index()], active.session.committed()); };
+  const auto cached = [&](const Slot &slot) {
+    return std::min(active.cached[slot.index()], active.session.committed());
+  };
   for (const auto &slot : slots_) {
     const bool barred = others > 0 && static_cast<int>(slot->index()) == avoid;
     if (!slot->verifies || !slot->idle() || barred) {
@@ -100,15 +106,16 @@ Engine::Slot *Engine::best_slot(const Active &active) {
 }
 
 bool Engine::give_verify() {
-  Session *session =
-      dispatcher_.next_verify([&](const Session &candidate) { return best_slot(owner(&candidate)) != nullptr; });
+  Session *session = dispatcher_.next_verify(
+      [&](const Session &candidate) { return best_slot(owner(&candidate)) != nullptr; });
   if (session == nullptr) {
     return false;
   }
   Active &active = owner(session);
   Slot &slot = *best_slot(active);
   const VerifyTask task = session->take_verify();
-  std::shared_ptr<Job> job = make_job(active, JobKind::kVerify, task.job, task.first + task.window, slot);
+  std::shared_ptr<Job> job =
+      make_job(active, JobKind::kVerify, task.job, task.first + task.window, slot);
   job->first = task.first;
   if (active.context->sampling.verification == Verification::kRejection) {
     for (Position position = task.first; position < job->length; ++position) {
@@ -127,10 +134,10 @@ bool Engine::give_verify() {
 }
 
 bool Engine::give_draft() {
-  Slot &slot = *slots_.back();
-  if (slot.verifies || !slot.idle()) {
+  if (drafter_ == nullptr || !drafter_->idle()) {
     return false;
   }
+  Slot &slot = *drafter_;
   Session *session = dispatcher_.next_draft();
   if (session == nullptr) {
     return false;
@@ -143,7 +150,8 @@ bool Engine::give_draft() {
   return true;
 }
 
-// Rule 5 of the dispatch policy: servers without work fill their caches while the first forward runs.
+// Rule 5 of the dispatch policy: servers without work fill their caches while the first forward
+// runs.
 void Engine::give_prefills() {
   for (Session *session : dispatcher_.sessions()) {
     Active &active = owner(session);
@@ -153,14 +161,16 @@ void Engine::give_prefills() {
     }
     for (const auto &slot : slots_) {
       if (slot->verifies && slot->idle() && active.cached[slot->index()] < 0) {
-        std::shared_ptr<Job> job = make_job(active, JobKind::kPrefill, 0, session->prompt_tokens(), *slot);
+        std::shared_ptr<Job> job =
+            make_job(active, JobKind::kPrefill, 0, session->prompt_tokens(), *slot);
         assign(active, *slot, std::move(job));
       }
     }
   }
 }
 
-std::shared_ptr<Job> Engine::make_job(Active &active, JobKind kind, JobId id, Position length, const Slot &slot) {
+std::shared_ptr<Job> Engine::make_job(Active &active, JobKind kind, JobId id, Position length,
+                                      const Slot &slot) {
   auto job = std::make_shared<Job>();
   job->kind = kind;
   job->id = id;

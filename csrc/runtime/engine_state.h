@@ -7,7 +7,8 @@ namespace dsi {
 
 struct Engine::Slot {
   std::unique_ptr<Worker> worker;
-  bool verifies = true; // else it drafts
+  bool verifies = true;
+  bool drafts = false; // both: the two share a worker
   bool alive = true;
   std::shared_ptr<Job> job; // null: idle
   std::uint64_t freed_at = 0;
@@ -20,8 +21,9 @@ struct Engine::Slot {
 
 struct Engine::Active {
   Active(RequestId id_, RequestSpec spec)
-      : id(id_), session(std::move(spec.session), spec.prompt), channel(std::make_shared<Channel>()),
-        auto_lookahead(spec.auto_lookahead), submitted(now_ns()),
+      : id(id_), session(std::move(spec.session), spec.prompt),
+        channel(std::make_shared<Channel>()), auto_lookahead(spec.auto_lookahead),
+        max_window(session.policy().max_window), submitted(now_ns()),
         deadline(spec.timeout_ns > 0 ? submitted + spec.timeout_ns : 0) {
     auto shared = std::make_shared<RequestContext>();
     shared->id = id_;
@@ -36,6 +38,7 @@ struct Engine::Active {
   std::shared_ptr<const RequestContext> context;
   std::shared_ptr<Channel> channel;
   bool auto_lookahead;
+  int max_window; // the request's own limit
   Nanos submitted;
   Nanos deadline; // 0: none
   Nanos started = 0;

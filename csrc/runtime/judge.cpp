@@ -67,7 +67,8 @@ Outcome Judge::verify(const Job &job, const Logits &logits, RowHook *hook) {
       return outcome;
     }
     outcome.rows.push_back(judge_row(job, position));
-    if (position == job.length || outcome.rows.back().token != path[static_cast<std::size_t>(position)]) {
+    if (position == job.length ||
+        outcome.rows.back().token != path[static_cast<std::size_t>(position)]) {
       return outcome;
     }
     edits.push(path[static_cast<std::size_t>(position)]);

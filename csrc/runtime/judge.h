@@ -18,8 +18,9 @@ struct Logits {
   }
 };
 
-// A user's logits processor. Called after bias, penalties and min tokens, before temperature and cuts,
-// once per row and only for rows whose window prefix the target agreed with, with the row's own prefix.
+// A user's logits processor. Called after bias, penalties and min tokens, before temperature and
+// cuts, once per row and only for rows whose window prefix the target agreed with, with the row's
+// own prefix.
 class RowHook {
 public:
   virtual ~RowHook() = default;
@@ -28,8 +29,9 @@ public:
 
 class Judge {
 public:
-  // Judges rows job.first .. job.tokens.size(); `logits` has one row for each. Rows behind a mismatch, and
-  // behind a row that cannot be judged, are left out; where that is the first, the outcome is kFailed.
+  // Judges rows job.first .. job.tokens.size(); `logits` has one row for each. Rows behind a
+  // mismatch, and behind a row that cannot be judged, are left out; where that is the first, the
+  // outcome is kFailed.
   Outcome verify(const Job &job, const Logits &logits, RowHook *hook);
   // The draft for position job.tokens.size() from one row of the drafter's logits.
   Outcome draft(const Job &job, std::span<const float> logits, RowHook *hook);

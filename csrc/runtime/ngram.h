@@ -1,4 +1,5 @@
-// Prompt lookup: the drafter that needs no model (Saxena 2023; transformers' prompt_lookup_num_tokens).
+// Prompt lookup: the drafter that needs no model (Saxena 2023; transformers'
+// prompt_lookup_num_tokens).
 #pragma once
 
 #include "runtime/server.h"
@@ -14,7 +15,8 @@ public:
   Outcome run(Job &job) override;
 
   // The drafts themselves; none where nothing matches.
-  static std::vector<Token> propose(const std::vector<Token> &path, int min_ngram, int max_ngram, int most);
+  static std::vector<Token> propose(const std::vector<Token> &path, int min_ngram, int max_ngram,
+                                    int most);
 
 private:
   int min_ngram_;

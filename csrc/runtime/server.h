@@ -29,7 +29,8 @@ struct Job : std::enable_shared_from_this<Job> {
   std::shared_ptr<const RequestContext> request;
   // Verify: the path up to the end of the window, rows first..tokens.size() are judged.
   // Draft: the path up to the draft's position; up to `max_drafts` drafts follow it.
-  // Prefill: the prompt. Empty where the server says it needs no tokens; then `length` alone counts.
+  // Prefill: the prompt. Empty where the server says it needs no tokens; then `length` alone
+  // counts.
   std::vector<Token> tokens;
   Position length = 0; // of the path; equals tokens.size() where tokens are sent
   Position first = 0;
@@ -49,14 +50,14 @@ struct Outcome {
   bool blames_server = false; // with kFailed: the forward itself raised
 };
 
-// Every method but stop() is called on the server's own worker thread. run() may block and may throw;
-// a throw is a failed job.
+// Every method but stop() is called on the server's own worker thread. run() may block and may
+// throw; a throw is a failed job.
 class Server {
 public:
   virtual ~Server() = default;
-  virtual void started() {}                       // first thing on the worker thread
+  virtual void started() {} // first thing on the worker thread
   virtual Outcome run(Job &job) = 0;
-  virtual void stop(Job &job) { (void)job; }      // any thread: wake a run() that waits for job.stopped
+  virtual void stop(Job &job) { (void)job; } // any thread: wake a run() that waits for job.stopped
   virtual void release(RequestId request) { (void)request; } // the request is over: drop its cache
   virtual bool needs_tokens() const { return true; }
 };

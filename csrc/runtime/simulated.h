@@ -1,4 +1,5 @@
-// A server that waits instead of computing: the paper's online experiment, and the scheduler's own cost.
+// A server that waits instead of computing: the paper's online experiment, and the scheduler's own
+// cost.
 #pragma once
 
 #include "core/latency.h"
@@ -9,7 +10,8 @@ namespace dsi {
 
 class SimulatedServer final : public Server {
 public:
-  // Says SyntheticIds(seed, acceptance) after `latency`. Equal arguments make equal servers but for `jitter_key`.
+  // Says SyntheticIds(seed, acceptance) after `latency`. Equal arguments make equal servers but for
+  // `jitter_key`.
   SimulatedServer(Latency latency, SyntheticIds ids, std::uint64_t jitter_key);
   void started() override;
   Outcome run(Job &job) override;

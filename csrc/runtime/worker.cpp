@@ -18,9 +18,10 @@ JobError current_error() {
   }
 }
 
-Worker::Worker(int index, std::string name, std::unique_ptr<Server> server, OnCompleted on_completed, OnLost on_lost)
-    : index_(index), name_(std::move(name)), server_(std::move(server)), on_completed_(std::move(on_completed)),
-      on_lost_(std::move(on_lost)) {}
+Worker::Worker(int index, std::string name, std::unique_ptr<Server> server,
+               OnCompleted on_completed, OnLost on_lost)
+    : index_(index), name_(std::move(name)), server_(std::move(server)),
+      on_completed_(std::move(on_completed)), on_lost_(std::move(on_lost)) {}
 
 void Worker::start() {
   thread_ = std::jthread([this] {
@@ -39,7 +40,8 @@ void Worker::assign(std::shared_ptr<Job> job) {
 void Worker::stop_job(JobId job, RequestId request) {
   const std::scoped_lock lock(mutex_);
   if (job_ != nullptr && job_->id == job && job_->request->id == request) {
-    job_->stopped.store(true, std::memory_order_relaxed); // a flag alone: nothing is published by it
+    job_->stopped.store(true,
+                        std::memory_order_relaxed); // a flag alone: nothing is published by it
     server_->stop(*job_);
   }
 }
@@ -91,7 +93,8 @@ void Worker::run() {
       for (const RequestId request : releases) {
         try {
           server_->release(request);
-        } catch (...) { // NOLINT(bugprone-empty-catch): a cache that cannot be dropped costs memory only
+        } catch (
+            ...) { // NOLINT(bugprone-empty-catch): a cache that cannot be dropped costs memory only
         }
       }
       lock.lock();
@@ -110,11 +113,13 @@ Outcome Worker::outcome_of(Job &job) {
   }
   try {
     Outcome outcome = server_->run(job);
-    // Work that comes back undone is offered again, to this server too: that must not go on for ever.
+    // Work that comes back undone is offered again, to this server too: that must not go on for
+    // ever.
     if (outcome.kind == Outcome::Kind::kStopped && !job.stopped.load(std::memory_order_relaxed)) {
       return {Outcome::Kind::kFailed, {}, {}, {name_ + " stopped unasked", nullptr}, true};
     }
-    if (outcome.kind == Outcome::Kind::kDone && job.kind == JobKind::kVerify && outcome.rows.empty()) {
+    if (outcome.kind == Outcome::Kind::kDone && job.kind == JobKind::kVerify &&
+        outcome.rows.empty()) {
       return {Outcome::Kind::kFailed, {}, {}, {name_ + " returned no rows", nullptr}, true};
     }
     return outcome;

@@ -29,7 +29,8 @@ public:
   using OnCompleted = std::function<void(Worker &, Completed)>;
   using OnLost = std::function<void(Worker &, JobError)>; // the server could not be started
 
-  Worker(int index, std::string name, std::unique_ptr<Server> server, OnCompleted on_completed, OnLost on_lost);
+  Worker(int index, std::string name, std::unique_ptr<Server> server, OnCompleted on_completed,
+         OnLost on_lost);
   Worker(const Worker &) = delete;
   Worker &operator=(const Worker &) = delete;
   ~Worker() { close(); }
@@ -38,14 +39,17 @@ public:
   void assign(std::shared_ptr<Job> job); // the worker is idle
   void stop_job(JobId job, RequestId request);
   void release(RequestId request);
-  // Stops the current job, then joins: blocks until a forward that cannot be stopped ends. Never throws.
+  // Stops the current job, then joins: blocks until a forward that cannot be stopped ends. Never
+  // throws.
   void close();
   void ask_to_stop(); // the first half of close(), does not block
 
   int index() const { return index_; }
   const std::string &name() const { return name_; }
   Server &server() { return *server_; }
-  bool on_this_thread() const { return id_.load(std::memory_order_relaxed) == std::this_thread::get_id(); }
+  bool on_this_thread() const {
+    return id_.load(std::memory_order_relaxed) == std::this_thread::get_id();
+  }
 
 private:
   void run();
@@ -57,8 +61,10 @@ private:
   const std::unique_ptr<Server> server_;
   const OnCompleted on_completed_;
   const OnLost on_lost_;
-  std::optional<JobError> not_started_; // why started() failed; touched by the worker's thread alone
-  // thread_'s own id would race with the join. Relaxed: only the thread itself can find its id here.
+  std::optional<JobError>
+      not_started_; // why started() failed; touched by the worker's thread alone
+  // thread_'s own id would race with the join. Relaxed: only the thread itself can find its id
+  // here.
   std::atomic<std::thread::id> id_{};
   std::mutex mutex_; // guards the four below
   std::condition_variable news_;

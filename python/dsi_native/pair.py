@@ -36,6 +36,14 @@ class Pair:
             return targets, self.drafter.servers(1, threads)[0]
 
     @property
+    def shares_cores(self) -> bool:
+        """Whether target and drafter are torch models on the CPU of this process."""
+        return all(
+            getattr(getattr(model, "device", None), "type", "") == "cpu"
+            for model in (self.target, self.drafter)
+        )
+
+    @property
     def eos_ids(self) -> tuple[int, ...]:
         """The target's end-of-sequence ids."""
         return tuple(getattr(self.target, "eos_ids", ()) or ())

@@ -227,7 +227,7 @@ TEST_CASE("drafts stop at the run-ahead cap and go on when something is committe
   CHECK_FALSE(session.wants_draft());
   session.judged(task.job, rows({3}));
   CHECK(session.take_draft().max_drafts == 1);
-  session.set_lookahead(8, 2); // never below the lookahead
+  session.set_lookahead(8, 2, 64); // never below the lookahead
   CHECK(session.policy().run_ahead == 8);
 }
 

@@ -82,7 +82,7 @@ TEST_CASE("a drafter that fails costs speed only, also over a stale job") {
     Session session(config(Mode::kSI, 1, 20), kPrompt);
     const DraftTask task = session.take_draft();
     if (stale) {
-      session.set_lookahead(1, 1);
+      session.set_lookahead(1, 1, 64);
       session.end_drafting("first reason"); // so that a verify is due while the draft is out
       session.drafted(task.job, drafts({}));
     }

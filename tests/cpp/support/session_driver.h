@@ -110,7 +110,7 @@ private:
     if (chance(0.01)) {
       const int lookahead = 1 + pick(6);
       run_ahead_ = lookahead + pick(12);
-      session_.set_lookahead(lookahead, run_ahead_);
+      session_.set_lookahead(lookahead, run_ahead_, 64);
       return;
     }
     const bool can_verify = verifies_.size() < static_cast<std::size_t>(servers_) &&
