@@ -110,7 +110,8 @@ private:
     if (chance(0.01)) {
       const int lookahead = 1 + pick(6);
       run_ahead_ = lookahead + pick(12);
-      session_.set_lookahead(lookahead, run_ahead_, 64);
+      max_window_ = lookahead + pick(12);
+      session_.set_lookahead(lookahead, run_ahead_, static_cast<int>(max_window_));
       return;
     }
     const bool can_verify = verifies_.size() < static_cast<std::size_t>(servers_) &&
