@@ -116,7 +116,9 @@ def test_text_on_stdout_and_the_table_on_stderr(
     assert run(["generate", "Hello", "--target", "x"]) == 0
     out, err = capsys.readouterr()
     assert out == "One two.\n"
-    table = dict(re.split(r"\s{2,}", line.strip(), maxsplit=1) for line in err.split("\n") if line.strip())
+    table = dict(
+        re.split(r"\s{2,}", line.strip(), maxsplit=1) for line in err.split("\n") if line.strip()
+    )
     assert table == {
         "decode loop": "dsi, SP 2, lookahead 3",
         "new tokens": "3 (length)",
