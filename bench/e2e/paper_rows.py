@@ -6,9 +6,10 @@ import json
 import statistics
 from pathlib import Path
 
-from dsi_native import _core
 from rich.console import Console
 from rich.table import Table
+
+from dsi_native import _core
 
 ROWS = json.loads((Path(__file__).parent.parent / "data" / "paper_rows.json").read_text())["rows"]
 SP, TOKENS, RUNS = 7, 50, 300
