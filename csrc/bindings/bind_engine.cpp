@@ -92,6 +92,10 @@ public:
       new std::shared_ptr<EngineCloser>(
           std::move(closer_)); // its threads do not exist here: leak it
     } else if (closer_->engine().on_own_worker()) {
+      {
+        const nb::gil_scoped_release release;
+        closer_->close(); // tells the workers to end; here nobody can wait for it
+      }
       close_later(std::move(closer_));
     } else {
       const NativeSection section;
@@ -188,7 +192,21 @@ public:
     return result;
   }
 
-  bool ended() const { return ticket_.channel->ended(); }
+  // In a forked child nothing may be locked: the thread that held the lock is not there to let go.
+  bool ended() const { return forked() || ticket_.channel->ended(); }
+
+  // A failure's cause knows frames, and they may know the owner of this ticket.
+  int traverse(visitproc visit, void *arg) const {
+    if (!forked()) {
+      Py_VISIT(static_cast<PyObject *>(ticket_.channel->own_cause()));
+    }
+    return 0;
+  }
+  void clear() {
+    if (!forked()) {
+      ticket_.channel->give_cause();
+    }
+  }
 
   void cancel() {
     if (forked()) {
@@ -205,6 +223,7 @@ public:
   // How it ended, as a dict; raises what the request failed with. Before the end: Closed never,
   // None.
   nb::object ending() const {
+    check_fork();
     const std::optional<Ending> ending = ticket_.channel->ending();
     return ending.has_value() ? ending_dict(*ending) : nb::none();
   }
@@ -308,8 +327,21 @@ int engine_clear(PyObject *self) {
   return 0;
 }
 
+int ticket_traverse(PyObject *self, visitproc visit, void *arg) {
+  Py_VISIT(Py_TYPE(self));
+  return nb::inst_ready(self) ? nb::inst_ptr<PyTicket>(self)->traverse(visit, arg) : 0;
+}
+
+int ticket_clear(PyObject *self) {
+  nb::inst_ptr<PyTicket>(self)->clear();
+  return 0;
+}
+
 PyType_Slot engine_slots[] = {{Py_tp_traverse, reinterpret_cast<void *>(engine_traverse)},
                               {Py_tp_clear, reinterpret_cast<void *>(engine_clear)},
+                              {0, nullptr}};
+PyType_Slot ticket_slots[] = {{Py_tp_traverse, reinterpret_cast<void *>(ticket_traverse)},
+                              {Py_tp_clear, reinterpret_cast<void *>(ticket_clear)},
                               {0, nullptr}};
 
 } // namespace
@@ -345,7 +377,7 @@ void bind_engine(nb::module_ &module) {
         }
         new (self) TokenBytesTable{std::move(bytes)};
       });
-  nb::class_<PyTicket>(module, "Ticket", "One submitted request.")
+  nb::class_<PyTicket>(module, "Ticket", nb::type_slots(ticket_slots), "One submitted request.")
       .def("take", &PyTicket::take, nb::arg("max_wait_s") = -1.0,
            "Waits for tokens: [(id, logprob, top), ...]; [] at the end, or after max_wait_s.")
       .def("cancel", &PyTicket::cancel)

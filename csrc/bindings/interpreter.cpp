@@ -77,6 +77,20 @@ NativeSection::~NativeSection() {
   state->left.notify_all();
 }
 
+void stay_attached() {
+  struct Attachment {
+    PyGILState_STATE gil = PyGILState_Ensure();
+    PyThreadState *thread = PyEval_SaveThread();
+    ~Attachment() {
+      if (Py_IsInitialized() != 0) {
+        PyEval_RestoreThread(thread);
+        PyGILState_Release(gil);
+      }
+    }
+  };
+  static thread_local const Attachment attachment;
+}
+
 SharedObject share(nb::handle object) {
   return {object.inc_ref().ptr(), [](PyObject *owned) {
             if (Py_IsInitialized() != 0) {
@@ -154,7 +168,8 @@ void at_exit() {
 }
 
 void after_fork() {
-  state = new State; // NOLINT(cppcoreguidelines-owning-memory): see above
+  nb::set_leak_warnings(false); // the parent's other threads took the frames they held with them
+  state = new State;            // NOLINT(cppcoreguidelines-owning-memory): see above
   main_thread = PyThread_get_thread_ident();
 }
 

@@ -27,6 +27,12 @@ private:
   PyThreadState *state_;
 };
 
+// Gives the calling thread, which has none, a Python thread state for the rest of its life. Without
+// one, every acquisition of the GIL makes and drops one under a lock that a fork copies while it is
+// held: children of a busy process then hang in CPython 3.11 before they run a line of their own.
+// Whoever joins the thread must not hold the GIL.
+void stay_attached();
+
 // A reference that may be copied and dropped on any thread, with or without the GIL. Made with the
 // GIL.
 using SharedObject = std::shared_ptr<PyObject>;

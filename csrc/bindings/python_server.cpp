@@ -103,6 +103,7 @@ PythonServer::PythonServer(nb::handle object, std::int64_t vocab_limit)
       proposes_ids_(nb::hasattr(object, "draft")), prefills_(nb::hasattr(object, "prefill")) {}
 
 void PythonServer::started() {
+  stay_attached();
   const nb::gil_scoped_acquire gil;
   const nb::handle object(object_.get());
   if (nb::hasattr(object, "started")) {

@@ -92,6 +92,18 @@ public:
     return ending_;
   }
 
+  // For a garbage collector: the cause of the failure, where this channel alone still owns it, else
+  // null; and the same given away.
+  void *own_cause() const {
+    const std::scoped_lock lock(mutex_);
+    return ending_.has_value() && ending_->error.cause.use_count() == 1 ? ending_->error.cause.get()
+                                                                        : nullptr;
+  }
+  std::shared_ptr<void> give_cause() {
+    const std::scoped_lock lock(mutex_);
+    return ending_.has_value() ? std::exchange(ending_->error.cause, nullptr) : nullptr;
+  }
+
   // A file descriptor that is readable while there is news; made at the first call. -1 where none
   // can be had. Owned by the channel.
   int event_fd() {
