@@ -83,9 +83,10 @@ void Worker::run() {
   while (true) {
     news_.wait(lock, [this] { return job_ != nullptr || !releases_.empty() || stopping_; });
     if (job_ != nullptr) {
-      const std::shared_ptr<Job> job = job_;
+      std::shared_ptr<Job> job = job_;
       lock.unlock();
       run_job(job);
+      job.reset(); // not under the lock: with its last job a request's hook may go, in Python
       lock.lock();
     } else if (!releases_.empty()) {
       const std::vector<RequestId> releases = std::exchange(releases_, {});
