@@ -36,8 +36,8 @@ class Engine:
         model with the same vocabulary, a function f(tokens, max_drafts) -> ids, or None.
     sp: target servers that may run at once (DSI). On one device they share the weights.
     lookahead: drafts per verification, or "auto": from the latencies measured while it runs.
-    mode: "dsi", "si" or "non-si"; a request may choose another one. Two torch models on a CPU share a
-        worker where this is "si", so that a request which asks for "dsi" there overlaps nothing.
+    mode: "dsi", "si" or "non-si"; a request may choose another one. Two torch models on a CPU share
+        a worker where this is "si", so that a request which asks for "dsi" there overlaps nothing.
     threads: intra-op threads of each server on a CPU; default: the cores, divided by the servers
         that work at the same time in this mode.
     dtype, device: for models that are loaded here. tokenizer: in place of the target's own.
@@ -88,7 +88,7 @@ class Engine:
             at_once = sp + 1 if mode == "dsi" else 1
             threads = max(1, len(os.sched_getaffinity(0)) // at_once)
         self.threads = threads
-        # In SI they take turns anyway; on one CPU two teams of threads only get in each other's way.
+        # In SI they take turns anyway; two teams of threads on one CPU get in each other's way.
         one_worker = mode == "si" and self._pair.shares_cores
         targets, drafter_server = self._pair.servers(1 if one_worker else sp, threads)
         self._core = _core.Engine(

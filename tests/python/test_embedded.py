@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+
 from dsi_native.errors import InvalidArgument
 from dsi_native.models import embedded
 from tiny import tiny_target

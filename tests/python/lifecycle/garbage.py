@@ -61,7 +61,7 @@ gc.disable()
 for busy in (False, True):
     model = in_a_cycle(busy)
     strict.eventually(lambda: strict.own_threads() == 3)
-    strict.eventually(lambda: collected(model))
+    strict.eventually(lambda model=model: collected(model))
 model = a_failure_that_knows_its_reader()
 strict.eventually(lambda: collected(model))
 gc.enable()
