@@ -24,7 +24,8 @@ SOURCES := $(NATIVE) pyproject.toml README.md LICENSE python/dsi_native/py.typed
 $(shell mkdir -p build; printf '%s\n' $(SOURCES) | cmp -s - build/sources.txt || \
         printf '%s\n' $(SOURCES) > build/sources.txt)
 
-.PHONY: help demo test bench dev lint format tidy clean dist smoke cpp-test FORCE
+.PHONY: help demo test bench dev lint format tidy clean dist smoke pytest FORCE \
+        lane-python lane-cpp cpp-thread cpp-address,undefined cpp-test
 help:
 	@echo "make demo    set up, then stream a real language model's text through the DSI loop"
 	@echo "make test    set up, then everything CI runs"
@@ -37,13 +38,19 @@ help:
 demo: $(VENV)/.demo
 	@$(BIN)/dsi generate "$(PROMPT)"
 
-# The wheel and the sanitizer builds need one core each, so they run side by side; what measures
-# time runs afterwards, alone.
-test:
-	@$(MAKE) --no-print-directory -j2 $(VENV)/.test cpp-thread cpp-address,undefined build/cpp-release/dsi_tests
-	@$(MAKE) --no-print-directory -j2 smoke lint
-	@$(MAKE) --no-print-directory cpp-test
-	@$(BIN)/python -m pytest -q
+# Two lanes, for two cores: the wheel and whatever uses it, and at a lower priority the C++ tests under
+# sanitizers. The C++ tests that wait precisely run last, alone. Ends with pytest's closing line.
+LANE := env -u MAKEFLAGS $(MAKE) --no-print-directory
+test: $(VENV)/.created build/doctest.stamp
+	@$(MAKE) --no-print-directory -j2 lane-python lane-cpp
+	@$(LANE) cpp-test
+	@tail -n 1 build/logs/pytest.log
+lane-python:
+	@$(LANE) $(VENV)/.test smoke lint pytest
+lane-cpp:
+	@nice -n 10 $(LANE) cpp-thread cpp-address,undefined build/cpp-release/dsi_tests
+pytest: $(VENV)/.test
+	@$(STEP) pytest $(BIN)/python -m pytest -q
 
 # Each script says itself whether its claims held; one that fails does not keep the others from running.
 bench: $(VENV)/.test

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,8 +15,6 @@ import pytest
 from dsi_native.cli import run
 from test_text import byte_level
 from tiny import tiny_drafter, tiny_target
-
-RunPython = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +98,7 @@ def test_bad_input_is_one_line_and_status_2(
     assert len(err.splitlines()) == 1 and err.startswith("error: ") and says in err
 
 
-def test_ctrl_c_ends_a_real_run_quietly(folders: tuple[str, str]) -> None:
+def test_a_real_run_draws_nothing_and_ctrl_c_ends_it_quietly(folders: tuple[str, str]) -> None:
     target, drafter = folders
     line = ["generate", "Hello", "--target", target, "--drafter", drafter]
     child = subprocess.Popen(
@@ -114,7 +111,7 @@ def test_ctrl_c_ends_a_real_run_quietly(folders: tuple[str, str]) -> None:
     assert child.stdout.read(1) != b""
     child.send_signal(signal.SIGINT)
     began = time.monotonic()
-    _, error = child.communicate(timeout=20)
+    _, error = child.communicate(timeout=50)
     assert (child.returncode, error) == (130, b"")
     assert time.monotonic() - began < 5
 
@@ -134,13 +131,3 @@ def test_the_embedded_model_answers_the_same_in_every_loop(
     fast = generated("--mode", "dsi", "--drafter", "lookup")
     assert fast["tokens"] == plain["tokens"] and fast["text"] == plain["text"]
     assert len(plain["text"].split()) > 3
-
-
-def test_loading_draws_nothing_where_nobody_watches(
-    folders: tuple[str, str], run_python: RunPython
-) -> None:
-    target, _ = folders
-    line = ["generate", "Hi", "--target", target, "--drafter", "none", "--no-stats"]
-    done = run_python("-m", "dsi_native", *line, "--max-new-tokens", "3")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.endswith("\n")
