@@ -34,10 +34,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture
 def run_python() -> Callable[..., subprocess.CompletedProcess[str]]:
-    """run_python(*arguments, timeout_s=30, **environment): this interpreter in a new process."""
+    """run_python(*arguments, timeout_s=50, **environment): this interpreter in a new process."""
 
     def run(
-        *arguments: str, timeout_s: float = 30, **environment: str
+        *arguments: str, timeout_s: float = 50, **environment: str
     ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, *arguments],
