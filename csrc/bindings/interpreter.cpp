@@ -28,6 +28,10 @@ struct State {
 // since the mutex may have been held by a thread that the child does not have.
 State *state = new State; // NOLINT(cppcoreguidelines-owning-memory)
 unsigned long main_thread = 0;
+thread_local bool attached = false; // a worker's thread, see stay_attached()
+
+// Threads that nobody waits for before the interpreter goes: daemons. `state->mutex` held.
+bool abandoned() { return state->exiting && !attached && !on_main_thread(); }
 
 [[noreturn]] void park() {
   while (true) {
@@ -61,7 +65,7 @@ NativeSection::NativeSection() {
 NativeSection::~NativeSection() {
   {
     const std::scoped_lock lock(state->mutex);
-    if (state->exiting && !on_main_thread()) {
+    if (abandoned()) {
       --state->inside;
       ++state->parked;
       state->left.notify_all();
@@ -81,6 +85,7 @@ void stay_attached() {
   struct Attachment {
     PyGILState_STATE gil = PyGILState_Ensure();
     PyThreadState *thread = PyEval_SaveThread();
+    Attachment() { attached = true; }
     ~Attachment() {
       if (Py_IsInitialized() != 0) {
         PyEval_RestoreThread(thread);
@@ -111,7 +116,28 @@ JobError job_error(const nb::python_error &error) {
   return {message, share(error.value())};
 }
 
+namespace {
+
+// To a daemon, Closed at the exit would be an exception that ends its thread with a traceback; it
+// is parked like one that was waiting here.
+void park_if_abandoned() {
+  {
+    const std::scoped_lock lock(state->mutex);
+    if (!abandoned()) {
+      return;
+    }
+    ++state->parked;
+  }
+  PyEval_SaveThread();
+  park();
+}
+
+} // namespace
+
 void raise(Trouble trouble, const JobError &error) {
+  if (trouble == Trouble::kClosed) {
+    park_if_abandoned();
+  }
   const nb::object type = nb::module_::import_("dsi_native.errors").attr(class_name(trouble));
   nb::object exception = type(error.message);
   if (error.cause != nullptr) {

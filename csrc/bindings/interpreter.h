@@ -14,8 +14,9 @@ namespace dsi::py {
 namespace nb = nanobind;
 
 // The GIL is given up for the life of this object, on the thread that holds it. While the
-// interpreter exits, any thread but the main one stays in the destructor for ever: taking the GIL
-// then would kill it (python/cpython#87135), and at_exit() must know that nobody is about to.
+// interpreter exits, any thread but the main one and the engines' workers, which at_exit() waits
+// for, stays in the destructor for ever: taking the GIL then would kill it (python/cpython#87135),
+// and at_exit() must know that nobody is about to.
 class NativeSection {
 public:
   NativeSection();
@@ -42,6 +43,7 @@ SharedObject share(nb::handle object);
 JobError job_error(const nb::python_error &error);
 
 // Raises dsi_native.errors.<the one for `trouble`>, with error.cause as __cause__. Needs the GIL.
+// Closed on a daemon thread while the interpreter exits: does not return.
 [[noreturn]] void raise(Trouble trouble, const JobError &error);
 [[noreturn]] void raise_closed(const char *message);
 

@@ -1,6 +1,5 @@
 """Engines that are dropped, alone and in cycles of garbage, end their threads."""
 
-import functools
 import gc
 import weakref
 
