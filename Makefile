@@ -46,7 +46,7 @@ test: $(VENV)/.created build/doctest.stamp
 	@$(LANE) cpp-test
 	@tail -n 1 build/logs/pytest.log
 lane-python:
-	@$(LANE) $(VENV)/.test smoke lint pytest
+	@$(LANE) -k $(VENV)/.test smoke pytest lint # every verdict is worth having
 lane-cpp:
 	@nice -n 10 $(LANE) cpp-thread cpp-address,undefined build/cpp-release/dsi_tests
 pytest: $(VENV)/.test
