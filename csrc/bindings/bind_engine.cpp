@@ -346,25 +346,6 @@ PyType_Slot ticket_slots[] = {{Py_tp_traverse, reinterpret_cast<void *>(ticket_t
 
 } // namespace
 
-nb::dict metrics_dict(const Metrics &metrics) {
-  nb::dict dict;
-  dict["emitted"] = metrics.emitted;
-  dict["accepted"] = metrics.accepted;
-  dict["rejected"] = metrics.rejected;
-  dict["bonus"] = metrics.bonus;
-  dict["drafted"] = metrics.drafted;
-  dict["drafts_unjudged"] = metrics.drafts_unjudged;
-  dict["verifies"] = metrics.verifies;
-  dict["wasted_verifies"] = metrics.wasted_verifies;
-  dict["stopped_verifies"] = metrics.stopped_verifies;
-  dict["failed_verifies"] = metrics.failed_verifies;
-  dict["draft_jobs"] = metrics.draft_jobs;
-  dict["judged_at"] = metrics.judged_at;
-  dict["accepted_at"] = metrics.accepted_at;
-  dict["drafter_error"] = metrics.drafter_error;
-  return dict;
-}
-
 void bind_engine(nb::module_ &module) {
   nb::class_<TokenBytesTable>(module, "TokenBytes",
                               "id -> the bytes that token adds to the output.")
