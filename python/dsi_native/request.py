@@ -12,6 +12,8 @@ from dsi_native.errors import Error
 from dsi_native.results import FINISH_REASONS, Output, Statistics, TokenLogprob, statistics_of
 from dsi_native.text import IncrementalText
 
+_POLL_S = 0.005
+
 
 class Request:
     """One prompt on its way through an Engine. Made by Engine.submit; one reader at a time.
@@ -156,6 +158,9 @@ class Request:
         loop = asyncio.get_running_loop()
         came: asyncio.Future[None] = loop.create_future()
         descriptor = self._ticket.event_fd
+        if descriptor < 0:  # the process has no file descriptor left
+            await asyncio.sleep(_POLL_S)
+            return
         loop.add_reader(descriptor, lambda: came.done() or came.set_result(None))
         left = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
         try:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import os
+import resource
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
@@ -169,6 +171,24 @@ def test_out_of_time_while_a_forward_blocks() -> None:
             with pytest.raises(RequestFailed, match="ran out of time"):
                 await engine.agenerate(PROMPT, timeout=0.1)
             assert time.monotonic() - began < 0.4
+
+    run(main)
+
+
+def test_without_a_file_descriptor_left(engine: dsi.Engine) -> None:
+    async def main() -> None:
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        taken = max(int(name) for name in os.listdir("/proc/self/fd")) + 1  # noqa: PTH208
+        fillers = [os.dup(0) for _ in range(taken - len(os.listdir("/proc/self/fd")) + 1)]  # noqa: PTH208
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(fillers) + 1, limits[1]))
+        try:
+            assert engine.submit(PROMPT)._ticket.event_fd == -1
+            out = await engine.agenerate(PROMPT, max_new_tokens=24)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+            for descriptor in fillers:
+                os.close(descriptor)
+        assert out.tokens == TEXT
 
     run(main)
 

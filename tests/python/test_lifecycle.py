@@ -68,6 +68,7 @@ def test_lifecycle(script: str) -> None:
         ("unstoppable", "batch"),
         ("python", "generate"),
         ("python", "stream"),
+        ("python", "async"),
         ("python", "result"),
         ("stoppable", "generate"),
     ],

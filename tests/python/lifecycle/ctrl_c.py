@@ -1,9 +1,10 @@
 """Ctrl-C while generate waits for a long forward: heard in 0.2 s. The exit then waits for it.
 
 Arguments: what is slow (stoppable, unstoppable, python), how it is waited for (generate, batch,
-stream, result), and how long a forward takes.
+stream, async, result), and how long a forward takes.
 """
 
+import asyncio
 import os
 import signal
 import sys
@@ -37,6 +38,8 @@ try:
         engine.generate(strict.PROMPT)
     elif how == "batch":
         engine.generate([strict.PROMPT] * 3)
+    elif how == "async":
+        asyncio.run(engine.agenerate(strict.PROMPT))
     elif how == "stream":
         list(engine.stream(strict.PROMPT))
     else:
