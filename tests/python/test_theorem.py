@@ -54,7 +54,7 @@ def test_dsi_is_never_slower_than_non_si(
     right: list[bool], drafter_s: float, sp: int, lookahead: int, stoppable: bool, data: Any
 ) -> None:
     run_ahead = data.draw(st.none() | st.integers(1, 20), "run_ahead") if data else None
-    ttft_s = data.draw(st.sampled_from([0.0, 3 * T_S]), "ttft_s") if data else 0.0
+    ttft_s = data.draw(st.sampled_from([0.0, 0.5 * T_S, T_S, 3 * T_S]), "ttft_s") if data else 0.0
     plain = simulated(_core.Mode.NON_SI, right, drafter_s, ttft_s=ttft_s)
     dsi = simulated(
         _core.Mode.DSI,
