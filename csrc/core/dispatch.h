@@ -15,7 +15,15 @@ namespace dsi {
 class Dispatcher {
 public:
   void add(Session *session) { sessions_.push_back(session); } // not owned
-  void remove(Session *session) { std::erase(sessions_, session); }
+  void remove(Session *session) {
+    const auto found = std::find(sessions_.begin(), sessions_.end(), session);
+    const auto index = static_cast<std::size_t>(found - sessions_.begin());
+    if (found != sessions_.end()) {
+      sessions_.erase(found);
+      verify_turn_ -= index < verify_turn_ ? 1 : 0; // those behind it move up: nobody is skipped
+      draft_turn_ -= index < draft_turn_ ? 1 : 0;
+    }
+  }
   const std::vector<Session *> &sessions() const { return sessions_; }
 
   // `allowed(session)` may veto, e.g. a retry on the server that has just failed. Null: no work.

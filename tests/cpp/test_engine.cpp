@@ -116,6 +116,23 @@ TEST_CASE("a stoppable forward ends when it is stopped, another one runs to its 
   }
 }
 
+TEST_CASE("a simulated server pays its TTFT once per request, and again once it was released") {
+  SimulatedServer server({20 * kMs, kMs, 0.0, 0.0, true}, SyntheticIds(1, 0.5), 0);
+  Job job;
+  auto context = std::make_shared<RequestContext>();
+  context->id = 1;
+  job.request = context;
+  const auto slow = [&] {
+    const Nanos start = now_ns();
+    server.run(job);
+    return now_ns() - start >= 20 * kMs;
+  };
+  CHECK(slow());
+  CHECK_FALSE(slow());
+  server.release(1);
+  CHECK(slow());
+}
+
 TEST_CASE("requests side by side: each its own text, none starves") {
   const ToyModel model{5, 50, 0.8};
   Engine engine(toys(2, model, kMs, kMs / 4));

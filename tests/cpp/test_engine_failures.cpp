@@ -2,7 +2,6 @@
 #include <doctest/doctest.h>
 
 #include <atomic>
-#include <condition_variable>
 #include <map>
 #include <mutex>
 #include <set>
@@ -65,84 +64,6 @@ TEST_CASE("one server: it is asked again itself") {
   const Reading reading = read_all(engine.submit(request({1}, Mode::kNonSI, 1, 5)));
   REQUIRE(reading.in_time);
   CHECK(reading.tokens == kModel.continuation({1}, 5));
-}
-
-namespace {
-
-// Holds every forward of a slot until the test lets it go.
-class Gates {
-public:
-  void arrive(int slot, RequestId request) {
-    std::unique_lock lock(mutex_);
-    waiting_[slot] = request;
-    changed_.notify_all();
-    changed_.wait(lock, [&] { return open_ || pass_[slot] > 0; });
-    --pass_[slot];
-    waiting_.erase(slot);
-    const bool fail = fail_.erase(slot) > 0;
-    lock.unlock();
-    if (fail)
-      throw std::runtime_error("made to fail");
-  }
-  // The request whose forward waits at `slot`, as soon as one does; 0 where none comes.
-  RequestId at(int slot) {
-    std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, std::chrono::seconds(10), [&] { return waiting_.contains(slot); });
-    return waiting_.contains(slot) ? waiting_[slot] : 0;
-  }
-  void let_go(int slot, bool fail = false) {
-    const std::scoped_lock lock(mutex_);
-    waiting_.erase(slot); // so that at() sees the next one
-    ++pass_[slot];
-    if (fail)
-      fail_.insert(slot);
-    changed_.notify_all();
-  }
-  void open() {
-    const std::scoped_lock lock(mutex_);
-    open_ = true;
-    changed_.notify_all();
-  }
-
-private:
-  std::mutex mutex_; // guards all below
-  std::condition_variable changed_;
-  std::map<int, RequestId> waiting_;
-  std::map<int, int> pass_;
-  std::set<int> fail_;
-  bool open_ = false;
-};
-
-} // namespace
-
-TEST_CASE("the retry waits for another server though the one that failed is free first") {
-  const ToyModel right{22, 50, 1.0};
-  Gates gates;
-  Engine::Config config;
-  for (int i = 0; i < 2; ++i)
-    config.targets.push_back(std::make_unique<ToyServer>(
-        right, 0, [&gates, i](Job &job) { gates.arrive(i, job.request->id); }));
-  config.drafter = std::make_unique<ToyServer>(right, 0);
-  Engine engine(std::move(config));
-  std::vector<Ticket> tickets{engine.submit(request({1}, Mode::kDSI, 1, 30))};
-  CHECK(gates.at(0) == 1);
-  CHECK(gates.at(1) == 1);
-  gates.let_go(0);
-  CHECK(gates.at(0) == 1); // a window ahead of the one at server 1
-  for (Token i = 2; i < 4; ++i)
-    tickets.push_back(engine.submit(request({i}, Mode::kNonSI, 1, 5)));
-  gates.let_go(0, true);
-  CHECK(gates.at(0) == 2);
-  gates.let_go(1); // commits up to the failure: now it counts
-  CHECK(gates.at(1) == 3);
-  gates.let_go(0);
-  CHECK(gates.at(0) == 2); // request 1 is next, and waits for server 1
-  gates.open();
-  for (Token i = 1; i < 4; ++i) {
-    const Reading reading = read_all(tickets[static_cast<std::size_t>(i - 1)]);
-    REQUIRE(reading.in_time);
-    CHECK(reading.tokens == right.continuation({i}, i == 1 ? 30 : 5));
-  }
 }
 
 TEST_CASE("a job that fails twice fails its request with the first error; the next request works") {
@@ -209,6 +130,20 @@ TEST_CASE(
   } catch (const EngineUnusable &error) {
     CHECK(error.trouble() == Trouble::kEngineFailed);
     CHECK(error.error().message == "no target server is left: the device is gone");
+  }
+}
+
+TEST_CASE("failures with a success between them cost a server nothing but time") {
+  RequestId last = 0;
+  Engine engine(pool(1, [&](int, Job &job) {
+    if (std::exchange(last, job.request->id) != job.request->id)
+      throw std::runtime_error("the first forward of each request");
+  }));
+  for (Token i = 0; i < 6; ++i) {
+    const Reading reading = read_all(engine.submit(request({i}, Mode::kNonSI, 1, 4)));
+    REQUIRE(reading.in_time);
+    CHECK(reading.tokens == kModel.continuation({i}, 4));
+    CHECK(reading.ending.metrics.failed_verifies == 1);
   }
 }
 

@@ -214,6 +214,11 @@ TEST_CASE("a dry drafter is asked again only behind another path, and does not h
   CHECK_FALSE(session.wants_draft()); // the path is the same
   session.judged(window.job, rows({3, 4}));
   CHECK(session.wants_draft());
+  draft_now(session, {5});
+  session.judged(session.take_verify().job, rows({50}));
+  REQUIRE(session.epoch() == 1);
+  draft_now(session, {});
+  CHECK_FALSE(session.wants_draft()); // in a later epoch too
 }
 
 TEST_CASE("drafts stop at the run-ahead cap and go on when something is committed") {

@@ -78,19 +78,20 @@ TEST_CASE("two windows that fail side by side are one failure, and there is stil
 }
 
 TEST_CASE("a drafter that fails costs speed only, also over a stale job") {
-  for (const bool stale : {false, true}) {
-    Session session(config(Mode::kSI, 1, 20), kPrompt);
+  for (const bool stale : {true, false}) {
+    Session session(config(Mode::kDSI, 1, 20), kPrompt);
+    draft_now(session, {3});
     const DraftTask task = session.take_draft();
-    if (stale) {
-      session.set_lookahead(1, 1, 64);
-      session.end_drafting("first reason"); // so that a verify is due while the draft is out
-      session.drafted(task.job, drafts({}));
-    }
+    if (stale)
+      session.judged(session.take_verify().job, rows({30}));
+    CHECK(session.wants_draft() == stale);
     session.draft_failed(task.job, {"died", nullptr});
-    CHECK(session.metrics().drafter_error == (stale ? "first reason" : "died"));
-    REQUIRE(session.verify_urgency() == Urgency::kUrgent);
-    session.judged(session.take_verify().job, rows({3}));
-    CHECK(emitted(session) == Tokens{3});
+    CHECK(session.metrics().drafter_error == "died");
+    CHECK_FALSE(session.wants_draft());
+    session.draft_failed(task.job, {"twice", nullptr});
+    CHECK(session.metrics().drafter_error == "died");
+    session.judged(session.take_verify().job, rows({stale ? 4 : 3}));
+    CHECK(emitted(session).back() == (stale ? 4 : 3));
   }
 }
 
