@@ -70,16 +70,19 @@ def measure(
     processes: list[Process], ids: list[np.ndarray], tokens: int, repetitions: int
 ) -> list[Figures]:
     """Warms each up with one whole prompt, then takes turns in random order."""
-    for process in processes:
-        process.run(ids[0], tokens)
     figures = {process.contestant.key: Figures(process.contestant) for process in processes}
-    for repetition in range(repetitions):
-        for of in figures.values():
-            of.runs.append([])
-        for index, prompt in enumerate(ids):
-            order = random.Random(repetition * 1000 + index).sample(processes, len(processes))
-            for process in order:
-                figures[process.contestant.key].runs[-1].append(process.run(prompt, tokens))
+    with report.progress(len(processes) * (1 + repetitions * len(ids))) as step:
+        for process in processes:
+            step(f"warming up: {process.contestant.key}")
+            process.run(ids[0], tokens)
+        for repetition in range(repetitions):
+            for of in figures.values():
+                of.runs.append([])
+            for index, prompt in enumerate(ids):
+                order = random.Random(repetition * 1000 + index).sample(processes, len(processes))
+                for process in order:
+                    step(f"repetition {repetition + 1}, prompt {index}: {process.contestant.key}")
+                    figures[process.contestant.key].runs[-1].append(process.run(prompt, tokens))
     return list(figures.values())
 
 

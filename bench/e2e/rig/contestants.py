@@ -54,13 +54,12 @@ def contestants() -> list[Contestant]:
     for threads in (2, 1):
         found += [
             Contestant("transformers", "plain", None, threads),
-            Contestant("transformers", "assisted", "lookup", threads, 8),
-            Contestant("transformers", "assisted", "int4", threads, 20),
-            Contestant("transformers", "assisted", "int4", threads, 5),
             Contestant("dsi", "non-si", None, threads),
             Contestant("dsi", "si", "lookup", threads, "auto"),
             Contestant("dsi", "si", "int4", threads, "auto"),
         ]
+    found += [Contestant("transformers", "assisted", "lookup", 2, 8)]
+    found += [Contestant("transformers", "assisted", "int4", 2, k) for k in (20, 5)]
     for drafter in ("lookup", "int4"):
         found += [Contestant("dsi", "si", drafter, 2, k) for k in (2, 4, 8)]
     for drafter in ("lookup", "int4"):

@@ -9,13 +9,15 @@ import os
 import platform
 import statistics
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import psutil
 from rich import box
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 console = Console(width=None if os.isatty(1) else 132, highlight=False)
@@ -32,7 +34,7 @@ def options(description: str | None) -> argparse.ArgumentParser:
 
 
 def machine() -> dict[str, Any]:
-    """Facts that a figure depends on. Blocks for 0.5 s to see what others do with the cores."""
+    """Facts that a figure depends on. Blocks for 1 s to see what others do with the cores."""
     cores = len(os.sched_getaffinity(0))
     return {
         "cpu": _cpu_model(),
@@ -41,7 +43,7 @@ def machine() -> dict[str, Any]:
         "python": platform.python_version(),
         **{name: _version(name) for name in ("dsi-native", "torch", "transformers")},
         "load_average": [round(x, 2) for x in os.getloadavg()],
-        "others_use_cores": round(psutil.cpu_percent(0.5) / 100 * (os.cpu_count() or 1), 2),
+        "others_use_cores": round(psutil.cpu_percent(1.0) / 100 * (os.cpu_count() or 1), 2),
         "time": time.strftime("%Y-%m-%d %H:%M:%S"),
     }
 
@@ -55,10 +57,10 @@ def begin(title: str) -> dict[str, Any]:
         f"Python {facts['python']}, torch {facts['torch']}, transformers {facts['transformers']}, "
         f"dsi-native {facts['dsi-native']}; load {facts['load_average'][0]}"
     )
-    if facts["others_use_cores"] > _BUSY_CORES or facts["load_average"][0] > 2 * _BUSY_CORES:
+    if facts["others_use_cores"] > _BUSY_CORES:
         console.print(
-            f"[bold yellow]warning:[/] the machine is busy ({facts['others_use_cores']} cores in "
-            f"use, load {facts['load_average'][0]}): timings will be wrong"
+            f"[bold yellow]warning:[/] others use {facts['others_use_cores']} cores of this machine: "
+            "timings will be wrong"
         )
     return facts
 
@@ -72,6 +74,31 @@ def end(facts: dict[str, Any], arguments: argparse.Namespace, **figures: Any) ->
     content = {"machine": facts, "arguments": used, **figures}
     arguments.json.write_text(json.dumps(content, indent=1, default=str) + "\n")
     console.print(f"written: {arguments.json}")
+
+
+@contextmanager
+def progress(total: int) -> Iterator[Callable[[str], None]]:
+    """A bar on a terminal, else a line for each tenth; call the step before each of `total`."""
+    columns = (
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}"),
+    )
+    done = 0
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        task = bar.add_task("", total=total)
+
+        def step(what: str) -> None:
+            nonlocal done
+            bar.update(task, completed=done, description=what)
+            if not console.is_terminal and done * 10 // total != (done - 1) * 10 // total:
+                console.print(f"{time.strftime('%H:%M:%S')} {done} of {total}: {what}")
+            done += 1
+
+        yield step
 
 
 def table(title: str, *columns: str, left: int = 1) -> Table:
