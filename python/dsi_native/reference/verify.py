@@ -299,7 +299,13 @@ def cut_with_margins(
 ) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
     """cut(), and float64 [R]: by how much the sums of top-p missed another threshold."""
     rows = len(logits)
-    settings = zip(*(_each(x, rows) for x in (temperature, top_k, top_p, min_p)), strict=True)
+    settings = zip(
+        _each(temperature, rows),
+        _each(top_k, rows),
+        _each(np.asarray(top_p, np.float32), rows),
+        _each(np.asarray(min_p, np.float32), rows),
+        strict=True,
+    )
     cuts, margins = np.empty(rows, np.float32), np.empty(rows)
     for r, (t, k, top, least) in enumerate(settings):
         row = process(logits[r], t, -np.inf, edits, r, None if d2t is None else d2t >= 0)
