@@ -257,8 +257,11 @@ def test_a_target_that_cannot_start() -> None:
         with pytest.raises(EngineFailed, match="no such device"):
             engine.submit(PROMPT)
     with dsi.Engine(NumpyLm(), Broken()) as engine:
-        out = engine.generate(PROMPT, max_new_tokens=8)
-        assert out.tokens == TEXT
+        for _ in range(1000):  # a text may be there before the drafter's thread has begun
+            out = engine.generate(PROMPT, max_new_tokens=8)
+            assert out.tokens == TEXT
+            if out.statistics.drafter_error:
+                break
         assert "no such device" in out.statistics.drafter_error
 
 

@@ -59,8 +59,8 @@ def begin(title: str) -> dict[str, Any]:
     )
     if facts["others_use_cores"] > _BUSY_CORES:
         console.print(
-            f"[bold yellow]warning:[/] others use {facts['others_use_cores']} cores of this machine: "
-            "timings will be wrong"
+            f"[bold yellow]warning:[/] others use {facts['others_use_cores']} cores of this "
+            "machine: timings will be wrong"
         )
     return facts
 
