@@ -34,6 +34,7 @@ NB_MODULE(_core, module) {
   dsi::py::bind_sampling(module);
   dsi::py::bind_session(module);
   dsi::py::bind_simulate(module);
+  dsi::py::bind_kernels(module);
   dsi::py::bind_servers(module);
   dsi::py::bind_engine(module);
 }
