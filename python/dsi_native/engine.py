@@ -186,6 +186,7 @@ class Engine:
             prompt_tokens=len(ids),
             mode=mode,
             sp=self.sp,
+            forwards_compete=pair.forwards_compete(mode, self.sp),
             logprobs=params.logprobs is not None,
             deadline=None if timeout is None else time.monotonic() + timeout,
         )

@@ -38,10 +38,16 @@ class Pair:
     @property
     def shares_cores(self) -> bool:
         """Whether target and drafter are torch models on the CPU of this process."""
-        return all(
-            getattr(getattr(model, "device", None), "type", "") == "cpu"
-            for model in (self.target, self.drafter)
-        )
+        return self._on_cpu == 2
+
+    @property
+    def _on_cpu(self) -> int:
+        devices = [getattr(model, "device", None) for model in (self.target, self.drafter)]
+        return sum(getattr(device, "type", "") == "cpu" for device in devices)
+
+    def forwards_compete(self, mode: str, sp: int) -> bool:
+        """Whether forwards that overlap in `mode` have only this process' cores to run on."""
+        return mode == "dsi" and self._on_cpu > 0 and (sp > 1 or self.shares_cores)
 
     @property
     def eos_ids(self) -> tuple[int, ...]:

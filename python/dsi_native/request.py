@@ -31,6 +31,7 @@ class Request:
         prompt_tokens: int,
         mode: str,
         sp: int,
+        forwards_compete: bool,
         logprobs: bool,
         deadline: float | None,
     ) -> None:
@@ -41,6 +42,7 @@ class Request:
         self._text = text
         self._mode = mode
         self._sp = sp
+        self._forwards_compete = forwards_compete
         self._logprobs: list[TokenLogprob] | None = [] if logprobs else None
         self._deadline = deadline
         self._tokens: list[int] = []
@@ -63,7 +65,11 @@ class Request:
         ending = self._ticket.ending()
         if ending is None:
             return None
-        return statistics_of(ending, self._mode, self._sp, self.prompt_tokens)
+        return self._statistics_of(ending)
+
+    def _statistics_of(self, ending: dict[str, Any]) -> Statistics:
+        compete = self._forwards_compete
+        return statistics_of(ending, self._mode, self._sp, self.prompt_tokens, compete)
 
     def result(self, timeout: float | None = None) -> Output:
         """Waits for the end. Raises what the request failed with; TimeoutError after `timeout` s.
@@ -148,7 +154,7 @@ class Request:
             text="".join(self._all),
             finish_reason=reason,
             seed=self.seed,
-            statistics=statistics_of(ending, self._mode, self._sp, self.prompt_tokens),
+            statistics=self._statistics_of(ending),
             logprobs=self._logprobs,
         )
         return True

@@ -27,7 +27,8 @@ class Statistics:
         end for nothing, stopped_forwards were ended early and failed_forwards raised.
     target_busy: share of the time that the pool's target servers worked for this request; in a
         loaded engine the rest went to others.
-    plain_run_s: what non-SI would have cost at this run's time per forward.
+    plain_run_s: what non-SI would have cost at this run's time per forward. Where the forwards
+        compete for the same cores (forwards_compete) each is slower than alone, and this too much.
     drafter_error: why drafting ended early, "" if it did not.
     """
 
@@ -56,6 +57,7 @@ class Statistics:
     target_forward_s: float | None
     drafter_forward_s: float | None
     plain_run_s: float | None
+    forwards_compete: bool
     drafter_error: str
 
     def to_dict(self) -> dict[str, Any]:
@@ -81,7 +83,9 @@ class Output:
     logprobs: list[TokenLogprob] | None = field(default=None, repr=False)
 
 
-def statistics_of(ending: dict[str, Any], mode: str, sp: int, prompt_tokens: int) -> Statistics:
+def statistics_of(
+    ending: dict[str, Any], mode: str, sp: int, prompt_tokens: int, forwards_compete: bool
+) -> Statistics:
     """From the native ending of a request."""
     tokens = ending["emitted"]
     judged = ending["accepted"] + ending["rejected"]
@@ -119,5 +123,6 @@ def statistics_of(ending: dict[str, Any], mode: str, sp: int, prompt_tokens: int
         target_forward_s=forward,
         drafter_forward_s=ending["drafter_forward_s"] or None,
         plain_run_s=first + (tokens - 1) * forward if first and forward else None,
+        forwards_compete=forwards_compete,
         drafter_error=ending["drafter_error"],
     )

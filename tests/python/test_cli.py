@@ -50,6 +50,7 @@ STATISTICS = Statistics(
     target_forward_s=0.1,
     drafter_forward_s=0.02,
     plain_run_s=0.75,
+    forwards_compete=False,
     drafter_error="",
 )
 
@@ -359,6 +360,12 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 def test_help_of_each_command(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([command, "--help"]) == 0
     assert "Usage: dsi " + command in capsys.readouterr().out
+
+
+def test_forwards_that_slow_each_other_say_nothing_of_a_plain_run() -> None:
+    statistics = STATISTICS.to_dict() | {"forwards_compete": True}
+    texts = dict(rows({"statistics": statistics, "finish_reason": "length", "seed": 0}))
+    assert texts["a plain run would have cost"].startswith("less than 0.75 s: here forwards")
 
 
 def test_unmeasured_statistics_are_dashes() -> None:

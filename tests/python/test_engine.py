@@ -12,6 +12,7 @@ import pytest
 import dsi_native as dsi
 from dsi_native.errors import InvalidArgument
 from numpy_lm import NumpyLm, ScriptedLm, greedy
+from tiny import tiny_target
 
 PROMPT = [3, 1, 4, 1, 5]
 TEXT = greedy(NumpyLm(), PROMPT, 40)
@@ -209,3 +210,14 @@ def test_names() -> None:
         assert getattr(dsi, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = dsi.nonsense
+
+
+@pytest.mark.parametrize(
+    ("drafter", "sp", "compete"), [("int4", 1, True), ("lookup", 2, True), ("lookup", 1, False)]
+)
+def test_statistics_say_whether_forwards_compete(drafter: str, sp: int, compete: bool) -> None:
+    model = dsi.TransformersModel(tiny_target())
+    with dsi.Engine(model, drafter, sp=sp, threads=1) as engine:
+        for mode in ("dsi", "non-si"):
+            out = engine.generate([1, 2, 3], max_new_tokens=4, mode=mode)
+            assert out.statistics.forwards_compete == (compete and mode == "dsi")

@@ -36,7 +36,7 @@ def rows(answer: dict[str, Any]) -> list[tuple[str, str]]:
         ("target servers busy", _scaled(got["target_busy"], 100, ".0f", " %")),
         ("drafter busy", _scaled(got["drafter_busy"], 100, ".0f", " %")),
         ("whole run", _scaled(got["total_s"], 1, ".2f", " s")),
-        ("a plain run would have cost", _plain(got["plain_run_s"], got["total_s"])),
+        ("a plain run would have cost", _plain(got)),
     ]
     if got["drafter_error"]:
         lines.append(("drafting ended early", got["drafter_error"]))
@@ -59,7 +59,10 @@ def _wasted(got: dict[str, Any]) -> str:
     return text + f", {got['stopped_forwards']} more stopped" * (got["stopped_forwards"] > 0)
 
 
-def _plain(plain_s: float | None, total_s: float) -> str:
+def _plain(got: dict[str, Any]) -> str:
+    plain_s, total_s = got["plain_run_s"], got["total_s"]
     if plain_s is None:
         return "-"
+    if got["forwards_compete"]:
+        return f"less than {plain_s:.2f} s: here forwards competed for cores (--mode non-si tells)"
     return f"{plain_s:.2f} s, {plain_s / total_s:.2f}x" if total_s > 0 else f"{plain_s:.2f} s"
