@@ -44,7 +44,7 @@ class Implementation:
         return _numpy(result)
 
 
-REFERENCE = Implementation("reference", 1500)
+REFERENCE = Implementation("reference", 400)
 NATIVE = Implementation("native", 20_000)
 IMPLEMENTATIONS = (REFERENCE, NATIVE)
 

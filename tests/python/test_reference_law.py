@@ -68,7 +68,7 @@ def test_margin_is_the_least_error_that_changes_a_race() -> None:
 
 def test_coupled_drafts_stand_as_often_as_gumbel_coupling_lets_them() -> None:
     """P(target and drafter both draw v) = 1 / sum over w of max(p_w/p_v, q_w/q_v)."""
-    n = 2000
+    n = 1200
     p, q = softmax(P), softmax(Q)
     where = {"seed": np.arange(n, dtype=np.uint64), "position": np.full(n, 17)}
     drafts = REFERENCE.sample(logits=tiled(Q, n), **where, tag="coupled").token
