@@ -9,7 +9,7 @@
 #include <span>
 
 #include "bindings/bind_engine.h"
-#include "core/acceptance.h"
+#include "core/sampling.h"
 #include "core/plan.h"
 #include "core/rng.h"
 #include "core/session.h"

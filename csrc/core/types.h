@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -32,7 +33,11 @@ enum class FinishReason : std::uint8_t {
 // The law one draft was drawn from, needed by rejection verification only. A null
 // shared_ptr<const DraftLaw> stands for a point mass on the draft itself (n-gram, argmax drafter).
 struct DraftLaw {
-  std::vector<float> probability; // [V], after edits, temperature and cuts; sums to 1
+  std::vector<float> logits; // [V], after edits
+  float temperature = 1.0F;
+  float cut =
+      -std::numeric_limits<float>::infinity(); // of logit / temperature; what is below is out
+  double lse = 0.0; // log of the sum of exp(logit / temperature) over what is left
 };
 
 struct Draft {

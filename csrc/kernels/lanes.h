@@ -87,6 +87,10 @@ DSI_INLINE Native<float> smaller(Native<float> a, Native<float> b) {
 #endif
 }
 
+DSI_INLINE Native<std::uint32_t> smaller(Native<std::uint32_t> a, Native<std::uint32_t> b) {
+  return a < b ? a : b;
+}
+
 // The product of the lower halves; the upper halves are ignored.
 DSI_INLINE Native<std::uint64_t> multiply_low(Native<std::uint64_t> a, Native<std::uint64_t> b) {
   using V = Native<std::uint64_t>;
@@ -203,6 +207,47 @@ template <class T, class V> DSI_INLINE void store(T *to, const V &from) {
     std::memcpy(to, &from, sizeof from);
   }
 }
+
+// The lower halves of the 64-bit lanes of two, and back (upper halves zero). Of every 16 bytes of
+// the words the first eight are in `a`: one shuffle on x86, whatever the width. GCC 12 finds it
+// from a list of indices for 16 bytes only.
+DSI_INLINE Native<std::uint32_t> join(Native<std::uint64_t> a, Native<std::uint64_t> b) {
+  using W = Native<std::uint32_t>;
+#if defined(__x86_64__) && DSI_LANES_BYTES == 64
+  return cast<W>(_mm512_maskz_shuffle_ps(kAll, cast<__m512>(a), cast<__m512>(b), 0x88));
+#elif defined(__x86_64__) && DSI_LANES_BYTES == 32
+  return cast<W>(_mm256_shuffle_ps(cast<__m256>(a), cast<__m256>(b), 0x88));
+#else
+  return __builtin_shufflevector(cast<W>(a), cast<W>(b), 0, 2, 4, 6);
+#endif
+}
+DSI_INLINE void split(Native<std::uint32_t> from, Native<std::uint64_t> &a,
+                      Native<std::uint64_t> &b) {
+  using L = Native<std::uint64_t>;
+#if defined(__x86_64__) && DSI_LANES_BYTES == 64
+  const __m512i x = cast<__m512i>(from);
+  a = cast<L>(_mm512_maskz_unpacklo_epi32(kAll, x, _mm512_setzero_si512()));
+  b = cast<L>(_mm512_maskz_unpackhi_epi32(kAll, x, _mm512_setzero_si512()));
+#elif defined(__x86_64__) && DSI_LANES_BYTES == 32
+  const __m256i x = cast<__m256i>(from);
+  a = cast<L>(_mm256_unpacklo_epi32(x, _mm256_setzero_si256()));
+  b = cast<L>(_mm256_unpackhi_epi32(x, _mm256_setzero_si256()));
+#else
+  const Native<std::uint32_t> zero{};
+  a = cast<L>(__builtin_shufflevector(from, zero, 0, 4, 1, 4));
+  b = cast<L>(__builtin_shufflevector(from, zero, 2, 4, 3, 4));
+#endif
+}
+template <class V> DSI_INLINE auto join(const Pair<V> &a, const Pair<V> &b) {
+  return Pair<decltype(join(a.lo, b.lo))>{join(a.lo, b.lo), join(a.hi, b.hi)};
+}
+template <class W, class V> DSI_INLINE void split(const Pair<W> &from, Pair<V> &a, Pair<V> &b) {
+  split(from.lo, a.lo, b.lo);
+  split(from.hi, a.hi, b.hi);
+}
+
+DSI_INLINE bool any(Native<std::int32_t> mask) { return bits_of(mask) != 0; }
+template <class V> DSI_INLINE bool any(const Pair<V> &mask) { return any(mask.lo | mask.hi); }
 
 // Sixteen 16-bit numbers, each in 32 bits.
 template <class To = Words> DSI_INLINE To load_halves(const std::uint16_t *from) {

@@ -53,10 +53,12 @@ struct Passes {
   // Sum of exp(x*inverse - max) where x*inverse >= least, in float32: 16 lanes, then their tree.
   // No x*inverse above max, least >= max - 87.
   float (*sum)(const float *x, std::int64_t count, float inverse, float max, float least);
-  // Indices, ascending, where x*inverse >= least; stops soon after `limit` are found. `to` has room
-  // for limit + 16. Returns how many.
+  // Indices, ascending, where x*inverse >= least, if they are fewer than `limit`, for which `to`
+  // has room; else nothing. Returns how many, or `limit`.
   std::int32_t (*collect)(const float *x, std::int64_t count, float inverse, float least,
                           std::int32_t *to, std::int32_t limit);
+  // The first index where x == value, or -1.
+  std::int32_t (*find)(const float *x, std::int64_t count, float value);
   // The next group from `first` on with an id that may win, or chunk.groups.
   std::int32_t (*race)(const RaceChunk &chunk, std::int32_t first, RaceHits *hits);
   // token_bits() of `count` ids >= 0; both arrays have room for the next multiple of 16.
@@ -72,7 +74,8 @@ struct Passes {
   // be `x` or begin before it.
   std::int32_t (*gather)(const float *x, std::int64_t count, float inverse, float least, float top,
                          float scale, std::int32_t last, std::int32_t bin, float *to);
-  // exp of values in [-87, 0], 0 below; what sum() and weigh() add up. Relative error < 1.3e-7.
+  // exp of values in [-87, 0], 0 below; what sum() and weigh() add up. Relative error < 2e-7 + |x|
+  // 9e-8.
   void (*exp)(const float *x, std::int64_t count, float *to);
 };
 

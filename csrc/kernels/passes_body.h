@@ -6,22 +6,22 @@
 namespace dsi::lanes {
 namespace {
 
-// e^x for x in [-87.3, 0]; anything else gives a number without meaning. x = n ln 2 + r; e^r by a
-// polynomial whose relative error is 3.1e-9 (minimax with the first two coefficients 1), 2^n into
-// the exponent. Multiplications and additions stay apart: the baseline has no fused ones.
+// e^x for x in [-87, 0]; anything else gives a number without meaning. x log2(e) = n + f; 2^f by a
+// polynomial (minimax with 1 at 0: relative error 9.2e-8), 2^n into the exponent. The rounding of
+// the first product, |x| 7e-8, is not worth the four operations that would avoid it: the ids far
+// below the best, for which it matters, have no weight. Multiplications and additions stay apart,
+// since the baseline has no fused ones.
 DSI_INLINE Floats exp_of(const Floats &x) {
   const auto c = [](float value) { return spread<Floats>(value); };
-  const Floats shift = c(0x1.8p23F); // brings n into the lowest bits
-  const Floats shifted = x * c(0x1.715476p0F) + shift;
-  const Floats n = shifted - shift;
-  // The first part of ln 2 has nine bits, so that n times it is exact.
-  const Floats r = (x - n * c(0.693359375F)) - n * c(-2.12194440e-4F);
-  Floats p = c(0x1.6a23d0p-10F);
-  p = p * r + c(0x1.123a20p-7F);
-  p = p * r + c(0x1.5558f2p-5F);
-  p = p * r + c(0x1.555492p-3F);
-  p = p * r + c(0x1.fffffcp-2F);
-  p = (p * r) * r + r + c(1.0F);
+  const Floats t = x * c(0x1.715476p0F);
+  const Floats shifted = t + c(0x1.8p23F); // brings n into the lowest bits
+  const Floats f = t - (shifted - c(0x1.8p23F));
+  Floats p = c(0x1.5bb92ap-10F);
+  p = p * f + c(0x1.3ceb6cp-7F);
+  p = p * f + c(0x1.c6b75ap-5F);
+  p = p * f + c(0x1.ebf9bap-3F);
+  p = p * f + c(0x1.62e42ap-1F);
+  p = p * f + c(1.0F);
   return cast<Floats>(cast<Words>(p) + (cast<Words>(shifted) << 23));
 }
 
@@ -57,8 +57,7 @@ ChunkScan scan(const float *x, std::int64_t count) {
       nan = nan | (v != v);
     }
   }
-  return {greatest(greater(greater(best[0], best[1]), greater(best[2], best[3]))),
-          bits_of(nan) != 0};
+  return {greatest(greater(greater(best[0], best[1]), greater(best[2], best[3]))), any(nan)};
 }
 
 float sum(const float *x, std::int64_t count, float inverse, float max, float least) {
@@ -80,13 +79,37 @@ void exp(const float *x, std::int64_t count, float *to) {
 
 std::int32_t collect(const float *x, std::int64_t count, float inverse, float least,
                      std::int32_t *to, std::int32_t limit) {
+  const auto chosen = [&](std::int64_t i) {
+    return load<Floats>(x + i) * spread<Floats>(inverse) >= spread<Floats>(least);
+  };
+  // Counted first: where there are many that is soon over.
   std::int32_t found = 0;
-  for (std::int64_t i = 0; i < count && found < limit; i += 16) {
-    const Floats z = load<Floats>(x + i) * spread<Floats>(inverse);
-    for (std::uint32_t lanes = bits_of(z >= spread<Floats>(least)); lanes != 0; lanes &= lanes - 1)
+  for (std::int64_t begin = 0; begin < count && found < limit; begin += 512) {
+    Ints counts = spread<Ints>(0);
+    for (std::int64_t i = begin; i < count && i < begin + 512; i += 16)
+      counts = counts - chosen(i);
+    std::int32_t lanes[16];
+    store(lanes, counts);
+    for (const std::int32_t lane : lanes)
+      found += lane;
+  }
+  if (found >= limit)
+    return limit;
+  found = 0;
+  for (std::int64_t i = 0; i < count; i += 16) {
+    for (std::uint32_t lanes = bits_of(chosen(i)); lanes != 0; lanes &= lanes - 1)
       to[found++] = static_cast<std::int32_t>(i) + __builtin_ctz(lanes);
   }
   return found;
+}
+
+std::int32_t find(const float *x, std::int64_t count, float value) {
+  for (std::int64_t i = 0; i < count; i += 16) {
+    const std::uint32_t lanes = bits_of(load<Floats>(x + i) == spread<Floats>(value));
+    if (lanes != 0)
+      return static_cast<std::int32_t>(i) + __builtin_ctz(lanes);
+  }
+  return -1;
 }
 
 // Monotone in z, so that bins follow each other as values do.
@@ -135,24 +158,35 @@ DSI_INLINE Floats noise_bound(const Words &bits) {
          spread<Floats>(kSlack);
 }
 
+// Three sieves, each for what the one before lets through: the least bits of the group against what
+// the best of the chunk would need; in each lane the least bits and the best of its four ids; all.
 std::int32_t race(const RaceChunk &chunk, std::int32_t first, RaceHits *hits) {
   const Philox philox(chunk.noise);
   const auto first_call = static_cast<std::uint32_t>(chunk.chunk * (kChunk / 4));
   const Words limit = spread<Words>(chunk.limit);
+  const Floats floor = spread<Floats>(chunk.floor);
+  const auto reach = [&](const Floats &x, const Words &bits) {
+    return x * spread<Floats>(chunk.inverse) - spread<Floats>(chunk.max) + noise_bound(bits);
+  };
   for (std::int32_t group = first; group < chunk.groups; ++group) {
     Words bits[4];
     philox.calls(first_call + 16 * static_cast<std::uint32_t>(group), bits);
-    const Ints low =
-        (bits[0] <= limit) | (bits[1] <= limit) | (bits[2] <= limit) | (bits[3] <= limit);
-    if (bits_of(low) == 0) [[likely]]
+    const Words least = smaller(smaller(bits[0], bits[1]), smaller(bits[2], bits[3]));
+    if (!any(least <= limit)) [[likely]]
+      continue;
+    Floats x[4];
+    for (int word = 0; word < 4; ++word)
+      x[word] = load<Floats>(chunk.x + word * 1024 + 16 * group);
+    // NaN is passed over on the left only.
+    const Floats none = spread<Floats>(-__builtin_inff());
+    const Floats most = greater(x[0], greater(x[1], greater(x[2], greater(x[3], none))));
+    if (!any(reach(most, least) >= floor))
       continue;
     std::uint32_t any = 0;
     for (int word = 0; word < 4; ++word) {
-      const Floats z =
-          load<Floats>(chunk.x + word * 1024 + 16 * group) * spread<Floats>(chunk.inverse);
-      const Floats reach = z - spread<Floats>(chunk.max) + noise_bound(bits[word]);
+      const Floats z = x[word] * spread<Floats>(chunk.inverse);
       hits->lanes[word] =
-          bits_of((reach >= spread<Floats>(chunk.floor)) & (z >= spread<Floats>(chunk.cut)));
+          bits_of((reach(x[word], bits[word]) >= floor) & (z >= spread<Floats>(chunk.cut)));
       any |= hits->lanes[word];
       store(hits->bits[word], bits[word]);
     }
@@ -225,6 +259,7 @@ void widen_f16(const std::uint16_t *from, float *to, std::int64_t count) {
 #define DSI_PASSES(name)                                                                           \
   {                                                                                                \
     name, dsi::lanes::widen_bf16, dsi::lanes::widen_f16, dsi::lanes::leave_out, dsi::lanes::scan,  \
-        dsi::lanes::sum, dsi::lanes::collect, dsi::lanes::race, dsi::lanes::token_bits,            \
-        dsi::lanes::chunk_bits, dsi::lanes::weigh, dsi::lanes::gather, dsi::lanes::exp             \
+        dsi::lanes::sum, dsi::lanes::collect, dsi::lanes::find, dsi::lanes::race,                  \
+        dsi::lanes::token_bits, dsi::lanes::chunk_bits, dsi::lanes::weigh, dsi::lanes::gather,     \
+        dsi::lanes::exp                                                                            \
   }

@@ -32,44 +32,43 @@ public:
 
   // Calls first, first + 1, ... first + 15: word w of call first + i is lane i of bits[w].
   DSI_INLINE void calls(std::uint32_t first, Words *bits) const {
-    static constexpr std::uint64_t kSteps[8] = {0, 2, 4, 6, 8, 10, 12, 14};
-    const Longs even = load<Longs>(kSteps) + spread<Longs>(std::uint64_t{first});
-    pack(even, even + spread<Longs>(std::uint64_t{1}), bits);
+    static constexpr std::uint32_t kSteps[16] = {0, 1, 2,  3,  4,  5,  6,  7,
+                                                 8, 9, 10, 11, 12, 13, 14, 15};
+    some_calls(load<Words>(kSteps) + spread<Words>(first), bits);
   }
 
   // Any sixteen calls.
   DSI_INLINE void some_calls(const Words &call, Words *bits) const {
-    pack(cast<Longs>(call), cast<Longs>(call) >> 32, bits);
+    Longs a;
+    Longs b;
+    split(call, a, b);
+    Longs x[4];
+    Longs y[4];
+    rounds(a, x);
+    rounds(b, y);
+    for (int word = 0; word < 4; ++word)
+      bits[word] = join(x[word], y[word]);
   }
 
 private:
   static constexpr std::uint64_t kEven = 0xD2511F53U;
   static constexpr std::uint64_t kOdd = 0xCD9E8D57U;
 
-  DSI_INLINE void pack(const Longs &even, const Longs &odd, Words *bits) const {
-    Longs low[4];
-    Longs high[4];
-    rounds(even, low);
-    rounds(odd, high);
-    for (int word = 0; word < 4; ++word)
-      bits[word] =
-          cast<Words>((low[word] & spread<Longs>(std::uint64_t{0xFFFFFFFFU})) | (high[word] << 32));
-  }
-
   DSI_INLINE void rounds(const Longs &call, Longs *x) const {
-    const auto all = [](std::uint64_t value) { return spread<Longs>(value); };
-    const Longs m0 = all(kEven);
-    const Longs m1 = all(kOdd);
-    const Longs even = multiply_low(call, m0);
-    const Longs odd = multiply_low((even >> 32) ^ all(first_), m1);
+    using V = Longs;
+    const auto all = [](std::uint64_t value) { return spread<V>(value); };
+    const V m0 = all(kEven);
+    const V m1 = all(kOdd);
+    const V even = multiply_low(call, m0);
+    const V odd = multiply_low((even >> 32) ^ all(first_), m1);
     x[0] = (odd >> 32) ^ all(second0_);
     x[1] = odd;
     x[2] = even ^ all(second2_);
     x[3] = all(second3_);
 #pragma GCC unroll 8
     for (int round = 2; round < 10; ++round) {
-      const Longs a = multiply_low(x[0], m0);
-      const Longs b = multiply_low(x[2], m1);
+      const V a = multiply_low(x[0], m0);
+      const V b = multiply_low(x[2], m1);
       x[0] = (b >> 32) ^ (x[1] ^ all(key_[round][0]));
       x[1] = b;
       x[2] = (a >> 32) ^ (x[3] ^ all(key_[round][1]));

@@ -17,7 +17,7 @@ constexpr double kNoiseLimit = 22.876;
 
 // Fewer runners than this in a chunk cost less one by one: each needs a call of its own, a whole
 // chunk 1024 calls.
-constexpr std::int32_t kFewRunners = 512;
+constexpr std::int32_t kFewRunners = 768;
 
 } // namespace
 

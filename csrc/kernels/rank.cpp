@@ -29,6 +29,17 @@ float RowLaw::find_cut(std::int32_t top_k, float top_p, float min_p) {
   return row.least;
 }
 
+void RowLaw::copy_edited(std::vector<float> &out) {
+  ChunkReader reader; // not the one that may scale
+  reader.open(row_);
+  out.resize(static_cast<std::size_t>(row_.size));
+  for (std::int64_t chunk = 0; chunk < reader.chunks(); ++chunk) {
+    const float *const x = reader.read(chunk);
+    const std::int64_t begin = chunk * kChunk;
+    std::copy_n(x, std::min(row_.size - begin, kChunk), out.begin() + begin);
+  }
+}
+
 // Whether more than k ids are possible, where the k-th best has z = kth: mostly settled by the
 // first id that is worse.
 bool RowLaw::more_than(std::int64_t k, float kth) {
@@ -57,7 +68,7 @@ void RowLaw::top(std::int32_t n, std::vector<std::pair<Token, float>> &out) {
       continue;
     const float *const x = reader_.read(chunk);
     const std::int32_t found = passes().collect(x, reader_.padded(chunk), inverse_, least,
-                                                ids_.data(), static_cast<std::int32_t>(kChunk));
+                                                ids_.data(), static_cast<std::int32_t>(kChunk) + 1);
     for (std::int32_t i = 0; i < found; ++i)
       out.emplace_back(static_cast<Token>(chunk * kChunk) + ids_[static_cast<std::size_t>(i)],
                        scaled(x[ids_[static_cast<std::size_t>(i)]], inverse_));

@@ -6,38 +6,13 @@
 #include <span>
 #include <vector>
 
-#include "core/types.h"
+#include "core/sampling.h"
 
 namespace dsi {
 
 enum class Dtype : std::uint8_t { kF32 = 0, kBf16 = 1, kF16 = 2 };
 
 constexpr std::size_t bytes_of(Dtype dtype) { return dtype == Dtype::kF32 ? 4 : 2; }
-
-enum class EditOperation : std::uint8_t {
-  kAdd = 0,
-  kRepetition = 1, // divided by the value where above 0, else multiplied (CTRL paper)
-  kSet = 2
-};
-
-struct Edit {
-  Token id;
-  EditOperation operation;
-  float value;
-};
-
-// x after `edit`, in float32.
-inline float edited(float x, const Edit &edit) {
-  switch (edit.operation) {
-  case EditOperation::kAdd:
-    return x + edit.value;
-  case EditOperation::kRepetition:
-    return x > 0.0F ? x / edit.value : x * edit.value;
-  case EditOperation::kSet:
-    return edit.value;
-  }
-  return x;
-}
 
 // Edits of one row. Reuse one object: no memory is asked for once it has held as many.
 class EditList {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/acceptance.h"
+#include "core/sampling.h"
 
 namespace dsi {
 namespace {
@@ -87,15 +87,15 @@ void RowLaw::need_sum() {
   }
 }
 
-std::uint32_t RowLaw::assume(const Row &row, float lse) {
+std::uint32_t RowLaw::assume(const Row &row, double lse) {
   row_ = row;
   reader_.open(row);
   greedy_ = !(row.temperature >= kGreedyTemperature);
   inverse_ = greedy_ ? 1.0F : 1.0F / row.temperature;
   cut_ = greedy_ ? -kInf : row.cut;
   sum_ = 1.0;
-  sum_max_ = static_cast<double>(lse);
-  return std::abs(lse) <= kLargest ? 0 : kRowEmpty;
+  sum_max_ = lse;
+  return std::isfinite(lse) ? 0 : kRowEmpty;
 }
 
 Token RowLaw::argmax() {
@@ -103,9 +103,8 @@ Token RowLaw::argmax() {
     return argmax_;
   const auto found = std::max_element(chunk_max_.begin(), chunk_max_.end());
   const auto chunk = static_cast<std::int64_t>(found - chunk_max_.begin());
-  ids_.resize(kChunk + 16);
-  passes().collect(reader_.read(chunk), reader_.padded(chunk), 1.0F, *found, ids_.data(), 1);
-  argmax_ = static_cast<Token>(chunk * kChunk) + ids_[0];
+  argmax_ = static_cast<Token>(chunk * kChunk) +
+            passes().find(reader_.read(chunk), reader_.padded(chunk), *found);
   return argmax_;
 }
 

@@ -39,7 +39,7 @@ public:
   std::uint32_t prepare(const Row &row, bool with_sum);
   // Takes the log of the normaliser as given instead, and reads nothing. Then only kept(), z(),
   // probability(), logprob() and lse() may be asked. kRowEmpty where `lse` is not finite.
-  std::uint32_t assume(const Row &row, float lse);
+  std::uint32_t assume(const Row &row, double lse);
 
   std::int64_t size() const { return row_.size; }
   bool greedy() const { return greedy_; }
@@ -53,6 +53,10 @@ public:
   float logprob(Token id);      // -inf where not kept; temperature 1 and no cut where greedy
   // Best first, lowest id first among equals; fewer than n where fewer are kept. Replaces `out`.
   void top(std::int32_t n, std::vector<std::pair<Token, float>> &out);
+
+  // x of the whole row as float32 [V], edited, -inf where the map leaves it out: with its lse, cut
+  // and temperature all that assume() needs later, when the row itself is gone.
+  void copy_edited(std::vector<float> &out);
 
   // The threshold, in units of z, of top-k, then top-p of what is left, then min-p; ties stay.
   // -inf where nothing is cut, also for a greedy row. The row has no cut yet.

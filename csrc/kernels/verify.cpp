@@ -2,8 +2,8 @@
 
 #include <cmath>
 
-#include "core/acceptance.h"
 #include "core/rng.h"
+#include "core/sampling.h"
 
 namespace dsi {
 namespace {

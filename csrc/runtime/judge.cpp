@@ -10,16 +10,15 @@ namespace dsi {
 RowStatus Judge::prepare(const Job &job, std::span<const float> logits, const RowEdits &edits,
                          std::span<const Token> prefix, RowHook *hook) {
   const SamplingParams &sampling = job.request->sampling;
-  if (hook == nullptr) {
-    return law_.prepare(logits, edits.empty() ? nullptr : &edits, sampling);
-  }
+  if (hook == nullptr)
+    return law_.prepare(logits, &edits, sampling);
   row_.assign(logits.begin(), logits.end());
   edits.apply(row_);
   hook->apply(prefix, row_);
   return law_.prepare(row_, nullptr, sampling);
 }
 
-JudgedRow Judge::judge_row(const Job &job, Position position) const {
+JudgedRow Judge::judge_row(const Job &job, Position position) {
   const SamplingParams &sampling = job.request->sampling;
   JudgedRow row;
   if (sampling.verification == Verification::kCoupled) {
@@ -92,9 +91,7 @@ Outcome Judge::draft(const Job &job, std::span<const float> logits, RowHook *hoo
     draft.id = law_.draw_coupled(sampling.seed, job.length);
   } else {
     draft.id = law_.draw(sampling.seed, job.length, kDraftNoise);
-    auto law = std::make_shared<DraftLaw>();
-    law_.probabilities(law->probability);
-    draft.law = std::move(law);
+    draft.law = law_.travelling();
   }
   outcome.drafts.push_back(std::move(draft));
   return outcome;

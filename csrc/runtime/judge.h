@@ -3,7 +3,7 @@
 
 #include <span>
 
-#include "core/acceptance.h"
+#include "kernels/law.h"
 #include "runtime/server.h"
 
 namespace dsi {
@@ -39,7 +39,7 @@ public:
 private:
   RowStatus prepare(const Job &job, std::span<const float> logits, const RowEdits &edits,
                     std::span<const Token> prefix, RowHook *hook);
-  JudgedRow judge_row(const Job &job, Position position) const;
+  JudgedRow judge_row(const Job &job, Position position);
 
   Law law_;
   std::vector<float> row_; // the edited row a hook works on

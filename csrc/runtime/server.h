@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/acceptance.h"
+#include "core/sampling.h"
 #include "core/types.h"
 
 namespace dsi {

@@ -9,22 +9,16 @@
 #include <set>
 #include <vector>
 
-#include "core/acceptance.h"
+#include "support/laws.h"
 
 using namespace dsi;
+using namespace dsi::laws;
 
 namespace {
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
 const float kNaN = std::nanf("");
 
-SamplingParams at_temperature(float temperature) {
-  SamplingParams params;
-  params.temperature = temperature;
-  return params;
-}
-
-std::vector<Token> kept_ids(const Law &law) {
+std::vector<Token> kept_ids(Law &law) {
   std::vector<Token> ids;
   for (Token id = -2; id < static_cast<Token>(law.size()) + 2; ++id) {
     if (law.kept(id))
@@ -159,13 +153,11 @@ TEST_CASE("status: edits that leave nothing, or make NaN, are seen") {
 
 TEST_CASE("a law recovers after a row that could not be prepared") {
   Law law;
-  CHECK(law.prepare(std::vector<float>{0.0F, kNaN}, nullptr, at_temperature(1.0F)) ==
-        RowStatus::kNaN);
-  CHECK(law.prepare(std::vector<float>{0.0F, 0.0F, 0.0F}, nullptr, at_temperature(1.0F)) ==
-        RowStatus::kOk);
+  std::vector<float> room;
+  CHECK(law.prepare(room = {0.0F, kNaN}, nullptr, at_temperature(1.0F)) == RowStatus::kNaN);
+  CHECK(law.prepare(room = {0.0F, 0.0F, 0.0F}, nullptr, at_temperature(1.0F)) == RowStatus::kOk);
   CHECK(law.logprob(2) == doctest::Approx(-std::log(3.0)));
-  CHECK(law.prepare(std::vector<float>{0.0F, 0.0F}, nullptr, at_temperature(1.0F)) ==
-        RowStatus::kOk);
+  CHECK(law.prepare(room = {0.0F, 0.0F}, nullptr, at_temperature(1.0F)) == RowStatus::kOk);
   CHECK(law.logprob(1) == doctest::Approx(-std::log(2.0)));
   CHECK_FALSE(law.kept(2));
 }
@@ -187,8 +179,7 @@ TEST_CASE("greedy: the lowest id among equals, whatever the cuts say") {
     CHECK(kept_ids(law).size() == 100);
     const double lse = std::log(3 * std::exp(4.0) + 97 * std::exp(-1.0));
     CHECK(law.logprob(70) == doctest::Approx(4.0 - lse)); // temperature 1, no cut
-    std::vector<float> one_hot;
-    law.probabilities(one_hot);
+    const std::vector<float> one_hot = probabilities_of(law);
     CHECK(one_hot[37] == 1.0F);
     CHECK(std::count(one_hot.begin(), one_hot.end(), 0.0F) == 99);
   }
@@ -203,8 +194,7 @@ TEST_CASE("temperature: finite logits stay finite, -inf stays out") {
   REQUIRE(law.prepare(row, nullptr, at_temperature(1e-4F)) == RowStatus::kOk);
   CHECK(kept_ids(law) == std::vector<Token>{0, 1, 3});
   CHECK(law.argmax() == 0); // both at the clamp
-  std::vector<float> p;
-  law.probabilities(p);
+  const std::vector<float> p = probabilities_of(law);
   CHECK(p == std::vector<float>{0.5F, 0.0F, 0.0F, 0.5F});
 }
 
@@ -325,8 +315,6 @@ TEST_CASE("edits and cuts agree with the second implementation on random rows") 
     std::vector<float> edited = row;
     edits.apply(edited);
     REQUIRE(edited == expected);
-    if (edits.empty())
-      REQUIRE(edited == row);
 
     const bool possible =
         std::any_of(expected.begin(), expected.end(), [](float x) { return x > -kInf; });
@@ -337,8 +325,7 @@ TEST_CASE("edits and cuts agree with the second implementation on random rows") 
     const PlainLaw plain = cut_plainly(expected, params);
     const auto top = law.top(static_cast<std::int32_t>(size));
     REQUIRE(top.size() == plain.order.size());
-    std::vector<float> p;
-    law.probabilities(p);
+    const std::vector<float> p = probabilities_of(law);
     double total = 0.0;
     for (std::size_t i = 0; i < top.size(); ++i) {
       const auto [id, logprob] = top[i];

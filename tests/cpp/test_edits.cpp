@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "core/acceptance.h"
+#include "core/sampling.h"
 
 using namespace dsi;
 
@@ -34,28 +34,9 @@ TEST_CASE("min tokens: stop ids are impossible up to the row that would be one t
     edits.apply(row);
     return row[1] == 0.0F;
   };
-  CHECK_FALSE(edits.empty());
   CHECK_FALSE(allowed());
   edits.push(0);
   CHECK_FALSE(allowed());
   edits.push(0);
   CHECK(allowed());
-  CHECK(edits.empty());
-}
-
-TEST_CASE("edits are empty exactly where no option asks for one") {
-  const std::vector<Token> path = {1, 2, 3};
-  SamplingParams plain;
-  plain.logit_bias = {{1, 0.0F}};
-  plain.stop_ids = {5};
-  CHECK(RowEdits(plain, path, 1).empty());
-  std::vector<SamplingParams> busy(5);
-  busy[0].logit_bias = {{1, 0.5F}};
-  busy[1].repetition_penalty = 1.1F;
-  busy[2].presence_penalty = -0.1F;
-  busy[3].frequency_penalty = 0.1F;
-  busy[4].min_new_tokens = 3;
-  busy[4].stop_ids = {5};
-  for (const SamplingParams &params : busy)
-    CHECK_FALSE(RowEdits(params, path, 1).empty());
 }

@@ -216,10 +216,14 @@ TEST_CASE("a draft carries its law only where rejection needs it") {
   sampling.verification = Verification::kRejection;
   const Draft draft = draft_row(judge, VerifyJob({1, 2}, 2, sampling), laws);
   REQUIRE(draft.law != nullptr);
-  const std::vector<float> &q = draft.law->probability;
+  std::vector<double> q;
+  for (const float logit : draft.law->logits) {
+    const float z = logit / draft.law->temperature;
+    q.push_back(z >= draft.law->cut ? std::exp(static_cast<double>(z) - draft.law->lse) : 0.0);
+  }
   CHECK(std::accumulate(q.begin(), q.end(), 0.0) == doctest::Approx(1.0));
-  CHECK(std::count_if(q.begin(), q.end(), [](float p) { return p > 0.0F; }) == 5);
-  CHECK(q[static_cast<std::size_t>(draft.id)] > 0.0F);
+  CHECK(std::count_if(q.begin(), q.end(), [](double p) { return p > 0.0; }) == 5);
+  CHECK(q[static_cast<std::size_t>(draft.id)] > 0.0);
   sampling.temperature = 0.0F;
   CHECK(draft_row(judge, VerifyJob({1, 2}, 2, sampling), laws).law == nullptr); // a point mass
 

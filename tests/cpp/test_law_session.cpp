@@ -138,7 +138,10 @@ TEST_CASE("rejection: cuts, temperature and a penalty that looks at the drafts k
 TEST_CASE("the test above sees a drafter that lies about its law") {
   const HashLaws laws{5, 5, 1.5, 1.0};
   const SamplingParams params = sampling(Verification::kRejection, 0);
-  const auto uniform = std::make_shared<const DraftLaw>(DraftLaw{{0.2F, 0.2F, 0.2F, 0.2F, 0.2F}});
+  DraftLaw five; // e^0 for each
+  five.logits.assign(5, 0.0F);
+  five.lse = std::log(5.0);
+  const auto uniform = std::make_shared<const DraftLaw>(five);
   const Sample sample =
       draw_many(kSettings[0], laws, params, 5000, [&](const Draft &) { return uniform; });
   CHECK(chi_square_excess(sample.first_two, exact_joint(laws, params, kZeros, 2)) > 10.0);

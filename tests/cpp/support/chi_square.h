@@ -16,7 +16,7 @@ inline std::vector<double> exact_joint(const HashLaws &laws, const SamplingParam
                                        const std::vector<Token> &prompt, int count) {
   std::vector<std::vector<Token>> prefixes{prompt};
   std::vector<double> joint{1.0};
-  std::vector<float> row(static_cast<std::size_t>(laws.vocab_size)), p;
+  std::vector<float> row(static_cast<std::size_t>(laws.vocab_size));
   for (int step = 0; step < count; ++step) {
     std::vector<std::vector<Token>> longer;
     std::vector<double> finer;
@@ -25,11 +25,10 @@ inline std::vector<double> exact_joint(const HashLaws &laws, const SamplingParam
       const RowEdits edits(sampling, prefixes[i], static_cast<Position>(prompt.size()));
       Law law;
       law.prepare(row, &edits, sampling);
-      law.probabilities(p);
       for (Token id = 0; id < laws.vocab_size; ++id) {
         longer.push_back(prefixes[i]);
         longer.back().push_back(id);
-        finer.push_back(joint[i] * static_cast<double>(p[static_cast<std::size_t>(id)]));
+        finer.push_back(joint[i] * law.probability(id));
       }
     }
     prefixes = std::move(longer);

@@ -13,8 +13,8 @@
 #include <random>
 #include <vector>
 
-#include "core/acceptance.h"
 #include "core/rng.h"
+#include "kernels/law.h"
 
 namespace dsi::laws {
 
@@ -29,29 +29,44 @@ inline SamplingParams at_temperature(float temperature) {
   return params;
 }
 
-inline Law law_of_logits(const std::vector<float> &row,
-                         const SamplingParams &params = at_temperature(1.0F)) {
-  Law law;
-  REQUIRE(law.prepare(row, nullptr, params) == RowStatus::kOk);
-  return law;
+// A law with the row it is the law of.
+class OwnedLaw : public Law {
+public:
+  explicit OwnedLaw(std::vector<float> row, const SamplingParams &params = at_temperature(1.0F))
+      : row_(std::make_unique<std::vector<float>>(std::move(row))) {
+    REQUIRE(prepare(*row_, nullptr, params) == RowStatus::kOk);
+  }
+
+private:
+  std::unique_ptr<std::vector<float>> row_;
+};
+
+inline OwnedLaw law_of_logits(const std::vector<float> &row,
+                              const SamplingParams &params = at_temperature(1.0F)) {
+  return OwnedLaw(row, params);
 }
 
-inline Law law_of(const Doubles &probabilities) { // 0: impossible
+inline std::vector<float> logs_of(const Doubles &probabilities) { // 0: impossible
   std::vector<float> row;
   for (const double p : probabilities)
-    row.push_back(p > 0.0 ? static_cast<float>(std::log(p)) : -kInf);
-  return law_of_logits(row);
+    row.push_back(p == 0.0 ? -kInf : static_cast<float>(std::log(p)));
+  return row;
 }
 
-inline std::shared_ptr<const DraftLaw> travelling(const Law &law) {
-  auto copy = std::make_shared<DraftLaw>();
-  law.probabilities(copy->probability);
-  return copy;
+inline OwnedLaw law_of(const Doubles &probabilities) { return OwnedLaw(logs_of(probabilities)); }
+
+inline std::vector<float> probabilities_of(Law &law) {
+  std::vector<float> p;
+  for (std::size_t id = 0; id < law.size(); ++id)
+    p.push_back(static_cast<float>(law.probability(static_cast<Token>(id))));
+  return p;
 }
 
-inline std::shared_ptr<const DraftLaw> travelling(const Doubles &q) {
+inline std::shared_ptr<const DraftLaw> travelling(Law &law) { return law.travelling(); }
+
+inline std::shared_ptr<const DraftLaw> travelling(const Doubles &q) { // as it is: not normalised
   auto copy = std::make_shared<DraftLaw>();
-  copy->probability.assign(q.begin(), q.end());
+  copy->logits = logs_of(q);
   return copy;
 }
 
