@@ -6,12 +6,7 @@
 
 #include "kernels/sample.h"
 #include "kernels/verify.h"
-#include "support/effort.h"
 #include "support/kernel_rows.h"
-
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/allocator_interface.h>
-#endif
 
 using namespace dsi;
 using namespace dsi::plain;
@@ -24,7 +19,10 @@ thread_local std::int64_t allocations = 0;
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 
-// Their allocator must stay theirs; it tells of each allocation.
+// The sanitizers' allocator must stay theirs; it tells of each allocation. GCC lacks their header.
+extern "C" int __sanitizer_install_malloc_and_free_hooks(void (*)(const volatile void *,
+                                                                  std::size_t),
+                                                         void (*)(const volatile void *));
 namespace {
 const int hooked = __sanitizer_install_malloc_and_free_hooks(
     [](const volatile void *, std::size_t) { ++allocations; }, [](const volatile void *) {});
