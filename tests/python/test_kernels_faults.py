@@ -67,12 +67,13 @@ def coins(n: int) -> Array:
     return reference.odd_grid(reference.philox4x32_10([0, Tag.ACCEPT, 3, 0], key)[:, 0])
 
 
-def drafted(by: Implementation, logits: Array, **others: Any) -> kernels.Sampled:
+def drafted(
+    by: Implementation, logits: Array, first_seed: int = 0, **others: Any
+) -> kernels.Sampled:
     """The drafts of judge()'s requests for their first row."""
     n = by.draws
-    return by.sample(
-        logits=tiled(logits, n), seed=seeds(n), position=np.full(n, 3), tag="draft", **others
-    )
+    where = {"seed": seeds(n, first_seed), "position": np.full(n, 3)}
+    return by.sample(logits=tiled(logits, n), tag="draft", **where, **others)
 
 
 def test_all_nan_target_row_gives_no_id(by: Implementation) -> None:
@@ -153,6 +154,40 @@ def test_draft_and_residual_share_no_noise(by: Implementation) -> None:
     law = q[:, None] * np.column_stack([stands, (1 - stands)[:, None] * residual])
     assert surprise(counts, law) < 4
     assert follows(result.tokens[:, 0], p)
+
+
+def test_a_corrected_token_knows_nothing_of_the_race_that_the_draft_won(by: Implementation) -> None:
+    """Half and half. With the draft's noise it would be 1 : 2, since id 0 has just lost to it."""
+    p, q = np.array([0.7, 0.2, 0.1]), np.array([0.5, 1e-9, 0.5])
+    fallen = []
+    for first in (0, by.draws, 2 * by.draws):
+        drafts = drafted(by, np.log(q), first).token[:, None]
+        result = judge(by, np.log([p, p]), drafts, np.log([q]), first)
+        fallen.append(result.tokens[result.num_accepted == 0, 0])
+    assert follows(np.concatenate(fallen), [0.5, 0.5, 0.0])
+
+
+@pytest.mark.parametrize("mode", ["coupled", "rejection"])
+def test_randoms_belong_to_the_position(by: Implementation, mode: str) -> None:
+    """A window in two parts gives the same tokens as in one."""
+    n = by.draws
+    whole = judge(by, [P, Q, P], [[0, 4]], [Q, P], mode=mode)
+    stood = whole.num_accepted >= 1
+    parts = [
+        by.verify(
+            target_logits=tiled([Q, P], n), draft_ids=np.full((n, 1), 4, np.int32),
+            draft_logits=tiled([P], n), seed=seeds(n), position=np.full(n, 4), mode=mode,
+        ),
+        by.verify(
+            target_logits=tiled([P], n), draft_ids=np.zeros((n, 0), np.int32),
+            seed=seeds(n), position=np.full(n, 5), mode=mode,
+        ),
+    ]  # fmt: skip
+    np.testing.assert_array_equal(whole.tokens[stood, 1], parts[0].tokens[stood, 0])
+    both = whole.num_accepted == 2
+    assert both.sum() > n / 50
+    np.testing.assert_array_equal(both[stood], parts[0].num_accepted[stood] == 1)
+    np.testing.assert_array_equal(whole.tokens[both, 2], parts[1].tokens[both, 0])
 
 
 @pytest.mark.parametrize("mode", ["coupled", "rejection"])
