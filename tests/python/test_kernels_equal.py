@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dsi_native import kernels, reference
+from dsi_native import _core, kernels, reference
 from kernel_cases import Agreement, Case, random_cases, sample_cases
 from kernel_degenerate import degenerate_cases
 from kernel_implementations import IMPLEMENTATIONS, NATIVE, Implementation
@@ -99,6 +99,26 @@ def test_threads_change_nothing() -> None:
         three = NATIVE.verify(case.dtype, **case.arguments, threads=3)
         for a, b in zip(one, three, strict=True):
             np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("variant", ["baseline", "avx2"])
+def test_every_instruction_set_gives_the_same_bits(variant: str) -> None:
+    cases = (*random_cases()[::4], *degenerate_cases()[::3])
+    best = [NATIVE.verify(case.dtype, **case.arguments) for case in cases]
+    sampled = [NATIVE.sample(case.dtype, **case.arguments) for case in sample_cases()[::3]]
+    try:
+        _core.kernel_variant(variant)
+    except ValueError:
+        pytest.skip(f"this machine has no {variant}")
+    try:
+        for case, wanted in zip(cases, best, strict=True):
+            for a, b in zip(NATIVE.verify(case.dtype, **case.arguments), wanted, strict=True):
+                np.testing.assert_array_equal(a, b, str(case))
+        for case, row in zip(sample_cases()[::3], sampled, strict=True):
+            for a, b in zip(NATIVE.sample(case.dtype, **case.arguments), row, strict=True):
+                np.testing.assert_array_equal(a, b, str(case))
+    finally:
+        _core.kernel_variant("auto")
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 from collections.abc import Callable
@@ -27,6 +28,13 @@ NEVER_IN_CORE = re.compile(
     r"^(thread|mutex|shared_mutex|condition_variable|future|semaphore|latch|barrier|stop_token"
     r"|atomic|chrono|ctime|iostream|cstdio|pthread\.h|unistd\.h)$"
 )
+# package of Python -> what of dsi_native its modules may import; they know no engine and no model
+PYTHON_BELOW = {
+    "kernels": ("errors", "kernels"),
+    "kernels/native.py": ("errors", "kernels", "_core"),
+    "reference": ("kernels.contract", "reference"),
+    "vocab": ("errors", "vocab"),
+}
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
 MAX_LINES = 400
 
@@ -80,6 +88,37 @@ def test_a_violation_is_seen(layer: str, line: str) -> None:
 def test_every_layer_has_a_rule() -> None:
     assert {p.parent.relative_to(CSRC).parts[0] for p in native_files()} <= set(BELOW)
     assert {"core", "kernels", "runtime", "bindings"} <= {p.name for p in CSRC.iterdir()}
+
+
+def imported(text: str) -> set[str]:
+    """Modules of dsi_native that the text of a file imports, without the package's name."""
+    found = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            found |= {name.name for name in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            within = node.module == "dsi_native"
+            found |= {f"dsi_native.{x.name}" for x in node.names} if within else {node.module or ""}
+    return {name.removeprefix("dsi_native.") for name in found if name.startswith("dsi_native.")}
+
+
+@pytest.mark.parametrize("package", PYTHON_BELOW)
+def test_python_packages_beside_the_engine_know_nothing_above(package: str) -> None:
+    place = ROOT / "python" / "dsi_native" / package
+    below = PYTHON_BELOW[package]
+    files = [place] if place.is_file() else sorted(place.rglob("*.py"))
+    assert files
+    for path in files:
+        if str(path.relative_to(ROOT / "python" / "dsi_native")) in PYTHON_BELOW and path != place:
+            continue  # has a rule of its own
+        for name in imported(path.read_text()):
+            assert any(name == x or name.startswith(f"{x}.") for x in below), f"{path.name}: {name}"
+
+
+def test_an_import_upwards_is_seen() -> None:
+    text = "def f():\n    from dsi_native import engine\n    import dsi_native.hf as hf, numpy\n"
+    assert imported(text) == {"engine", "hf"}
 
 
 def test_files_stay_small() -> None:
