@@ -80,7 +80,7 @@ def measure(kernel: Any, absent: set[str], logits: str, capability: int) -> dict
     compiled = triton.compile(
         source(kernel, absent, logits),
         target=GPUTarget("cuda", capability, 32),
-        options=OPTIONS,
+        options=OPTIONS[kernel],
     )
     loads = re.findall(r"ld\.global[\w.:]*", compiled.asm["ptx"])
     return {"loads": sorted(set(loads)), **resources(compiled.asm["cubin"])}
@@ -99,9 +99,10 @@ def resources(cubin: bytes) -> dict[str, int]:
     return {"registers": found["REG"], "stack": found["STACK"], "shared": found["SHARED"]}
 
 
-def main(capabilities: list[int]) -> Iterator[dict[str, Any]]:
+def main(capabilities: list[int], only: str) -> Iterator[dict[str, Any]]:
     for capability in capabilities:
         for kernel, variant, absent in VARIANTS:
+            if only not in kernel.fn.__name__ + variant: continue
             for logits in ("fp32", "bf16", "fp16"):
                 if logits == "fp16" and variant != "plain":
                     continue
@@ -113,5 +114,5 @@ def main(capabilities: list[int]) -> Iterator[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    for line in main([int(x) for x in sys.argv[1:]]):
+    for line in main([int(x) for x in sys.argv[1].split(",")], sys.argv[2]):
         print(json.dumps(line), flush=True)

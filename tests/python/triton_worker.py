@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+LOGITS = {"target_logits", "draft_logits", "logits"}
+
 
 def executor() -> ProcessPoolExecutor:
     """One process that interprets, started at the first call."""
@@ -22,19 +24,47 @@ def executor() -> ProcessPoolExecutor:
 
 def _interpret() -> None:
     os.environ["TRITON_INTERPRET"] = "1"
+    import torch
+    from triton.runtime import interpreter
+
+    torch.set_num_threads(1)
+    np.seterr(all="ignore")  # what kernels compute for lanes that they mask
+    patch, patched = interpreter._patch_lang, set()
+
+    def call(self: Any, *arguments: Any, **settings: Any) -> Any:
+        """One kernel function calls another. To patch the language anew would take longer."""
+        if id(self.fn.__globals__) not in patched:
+            patched.add(id(self.fn.__globals__))
+            patch(self.fn)
+        return self.rewrite()(*arguments, **settings)
+
+    interpreter.InterpretedFunction.__call__ = call
 
 
-def verify(*arguments: Any, space: tuple[int, int, int] | None = None, **settings: Any) -> Any:
-    """launch.verify() on NumPy arrays; space: of a Workspace that is kept for later calls."""
-    return _call("verify", arguments, settings | _workspace(space))
+def call(
+    function: str, dtype: str, space: tuple[int, int, int] | None, arguments: dict[str, Any]
+) -> Any:
+    """launch.verify(), sample() or cut() on NumPy arrays, its results as arrays of their own.
 
+    dtype: of the logits, which are given as float32. space: of a Workspace that is kept for later
+    calls, or None.
+    """
+    import torch
 
-def sample(*arguments: Any, space: tuple[int, int, int] | None = None, **settings: Any) -> Any:
-    return _call("sample", arguments, settings | _workspace(space))
+    from dsi_native.kernels.arguments import _TAGS
+    from dsi_native.kernels.triton import launch
 
-
-def cut(*arguments: Any, **settings: Any) -> Any:
-    return _call("cut", arguments, settings)
+    given = {name: _tensor(value) for name, value in arguments.items() if name != "threads"}
+    for name in LOGITS & {name for name, value in given.items() if value is not None}:
+        given[name] = given[name].to(getattr(torch, dtype))
+    if "tag" in given:
+        given["tag"] = _TAGS[given["tag"]]
+    if space is not None:
+        given["workspace"] = _workspace(space)
+    result = getattr(launch, function)(**given)
+    if isinstance(result, tuple):
+        return type(result)(*(None if x is None else x.numpy().copy() for x in result))
+    return result.numpy().copy()
 
 
 def resting(space: tuple[int, int, int]) -> bool:
@@ -76,26 +106,12 @@ def draws(seed: int, position: int, tag: int, ids: np.ndarray) -> tuple[np.ndarr
 _workspaces: dict[tuple[int, int, int], Any] = {}
 
 
-def _workspace(space: tuple[int, int, int] | None) -> dict[str, Any]:
-    if space is None:
-        return {}
+def _workspace(space: tuple[int, int, int]) -> Any:
+    from dsi_native.kernels.triton import Workspace
+
     if space not in _workspaces:
-        from dsi_native.kernels.triton import Workspace
-
         _workspaces[space] = Workspace(*space, device="cpu")
-    return {"workspace": _workspaces[space]}
-
-
-def _call(name: str, arguments: tuple[Any, ...], settings: dict[str, Any]) -> Any:
-    """The function of launch.py on tensors, its results as arrays that are nobody's memory."""
-    from dsi_native.kernels.triton import launch
-
-    result = getattr(launch, name)(
-        *(_tensor(x) for x in arguments), **{k: _tensor(v) for k, v in settings.items()}
-    )
-    if isinstance(result, tuple):
-        return type(result)(*(None if x is None else x.numpy().copy() for x in result))
-    return result.numpy().copy()
+    return _workspaces[space]
 
 
 def _tensor(value: Any) -> Any:

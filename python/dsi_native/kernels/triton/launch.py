@@ -22,10 +22,11 @@ from dsi_native.kernels.triton.workspace import Workspace
 
 __all__ = ["OPTIONS", "Workspace", "cut", "sample", "verify"]
 
-TAGS = {"coupled": Tag.COUPLED, "draft": Tag.DRAFT, "bonus": Tag.BONUS}
-
-OPTIONS = {"num_warps": 4, "enable_fp_fusion": False}
-"""How every kernel is compiled. Fused multiply-adds would change the last bits of the noise."""
+OPTIONS = {
+    kernel: {"num_warps": warps, "enable_fp_fusion": False}
+    for kernel, warps in ((stats_kernel, 8), (verify_kernel, 4), (race_kernel, 4), (cut_kernel, 16))
+}
+"""How the kernels are compiled. Fused multiply-adds would change the last bits of the noise."""
 
 # Two threads that need the same kernel first must not compile it at once.
 _launching = threading.Lock()
@@ -80,7 +81,8 @@ def verify(
                 space.peaks, space.masses, space.odds, space.chosen, space.best, space.arrivals,
                 out.tokens, out.num_accepted, out.logprob, out.lse, out.status,
                 width, size, listed, space.chunks, *strides,
-                TAG=int(Tag.COUPLED), CHUNKS=triton.next_power_of_2(own_chunks), **OPTIONS,
+                TAG=int(Tag.COUPLED), CHUNKS=triton.next_power_of_2(own_chunks),
+                **OPTIONS[race_kernel],
             )  # fmt: skip
             return out
         strides += (0, 0) if law is None else (law.stride(0), law.stride(1))
@@ -93,13 +95,21 @@ def verify(
         sizes = (batch, width, size, draft_size, listed, space.chunks, *strides)
         rows = batch * (width + 1) + (0 if law is None else batch * width)
         stats_kernel[(rows, chunks)](
-            target_logits, law, draft_lse, draft_ids, d2t, *inputs, *partials, *sizes, **OPTIONS
+            target_logits,
+            law,
+            draft_lse,
+            draft_ids,
+            d2t,
+            *inputs,
+            *partials,
+            *sizes,
+            **OPTIONS[stats_kernel],
         )
         verify_kernel[(batch, own_chunks)](
             target_logits, law, draft_lse, draft_ids, d2t, t2d, *inputs, seed, position,
-            *partials, space.chosen, space.best, space.arrivals,
+            *partials, space.best, space.arrivals,
             out.tokens, out.num_accepted, out.logprob, out.lse, out.status, *sizes,
-            CHUNKS=triton.next_power_of_2(chunks), **OPTIONS,
+            CHUNKS=triton.next_power_of_2(chunks), **OPTIONS[verify_kernel],
         )  # fmt: skip
     return out
 
@@ -109,7 +119,7 @@ def sample(
     *,
     seed: torch.Tensor,
     position: torch.Tensor,
-    tag: str = "coupled",
+    tag: Tag = Tag.COUPLED,
     temperature: Optional = None,
     top_k: Optional = None,
     top_p: Optional = None,
@@ -132,7 +142,7 @@ def sample(
         if cuts:
             cut_kernel[(rows,)](
                 logits, d2t, temperature, top_k, top_p, min_p, *_flat(edits), out.cut,
-                size, logits.stride(0), **OPTIONS,
+                size, logits.stride(0), **OPTIONS[cut_kernel],
             )  # fmt: skip
         chunks = triton.cdiv(size, CHUNK)
         race_kernel[(rows, chunks)](
@@ -141,7 +151,7 @@ def sample(
             space.peaks, space.masses, space.odds, space.chosen, space.best, space.arrivals,
             out.token, None, None, out.lse, out.status,
             0, size, 0, space.chunks, logits.stride(0), 0,
-            TAG=int(TAGS[tag]), CHUNKS=triton.next_power_of_2(chunks), **OPTIONS,
+            TAG=int(tag), CHUNKS=triton.next_power_of_2(chunks), **OPTIONS[race_kernel],
         )  # fmt: skip
     return out
 
@@ -165,7 +175,7 @@ def cut(
         with _launching, _on(logits.device):
             cut_kernel[(rows,)](
                 logits, d2t, temperature, top_k, top_p, min_p, *_flat(edits), out,
-                size, logits.stride(0), **OPTIONS,
+                size, logits.stride(0), **OPTIONS[cut_kernel],
             )  # fmt: skip
     return out
 

@@ -53,7 +53,12 @@ def words_of(seed, position, tag: tl.constexpr, call):
 def bits_of(seed, position, tag: tl.constexpr, ids):
     """The 32 bits of each id: call (id div 4096)*1024 + id mod 1024, word id mod 4096 div 1024."""
     w0, w1, w2, w3 = words_of(seed, position, tag, ids // CHUNK * WORD + ids % WORD)
-    word = ids % CHUNK // WORD
+    return chosen_word(ids % CHUNK // WORD, w0, w1, w2, w3)
+
+
+@triton.jit
+def chosen_word(word, w0, w1, w2, w3):
+    """The one of the four that `word`, 0 to 3, names."""
     return tl.where(word < 2, tl.where(word == 0, w0, w1), tl.where(word == 2, w2, w3))
 
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from dsi_native.kernels.triton.philox import CHUNK
-
 GREEDY_TEMPERATURE = tl.constexpr(1e-5)
 LARGEST = tl.constexpr(3.4028234663852886e38)
 IMPOSSIBLE = tl.constexpr(float("-inf"))
@@ -85,12 +83,13 @@ def edited(x, ids, base, width, row, offsets, edit_ids, operations, values, tran
                 operation = tl.load(operations + first).to(tl.int32)
                 value = tl.load(values + first)
                 here = ids == name
+                old = tl.sum(tl.where(here, x, 0.0))
+                new = value
                 if operation == 0:
-                    x = tl.where(here, x + value, x)
-                elif operation == 1:
-                    x = tl.where(here, tl.where(x > 0, tl.div_rn(x, value), x * value), x)
-                else:
-                    x = tl.where(here, value, x)
+                    new = old + value
+                if operation == 1:
+                    new = tl.where(old > 0, tl.div_rn(old, value), old * value)
+                x = tl.where(here, new, x)
                 hits = hits & (e > first)
                 left -= 1
             start += EDITS_AT_ONCE
@@ -126,12 +125,18 @@ def finite_or_zero(peak):
 
 @triton.jit
 def merged(peaks, masses):
-    """(max, sum) [rows] of chunks' (max, sum) [rows, chunks]; chunks that keep nothing have -inf, 0.
+    """(max, sum) [rows] of chunks' (max, sum) [rows, chunks]; those that keep nothing: -inf, 0.
 
     A fixed tree over the chunks, so the same partials always give the same bits.
     """
     peak = tl.max(peaks, 1)
     return peak, tl.sum(masses * tl.exp(peaks - finite_or_zero(peak)[:, None]), 1)
+
+
+@triton.jit
+def row_of(logits, b, k, stride_b, stride_k):
+    """Where row k of request b starts; in 64 bits, since logits may be larger than 2^31."""
+    return logits + b.to(tl.int64) * stride_b + k.to(tl.int64) * stride_k
 
 
 @triton.jit
@@ -161,26 +166,39 @@ def draft_of(draft_ids, d2t, index, counts, listed):
     """
     d = tl.load(draft_ids + index, mask=counts, other=-1).to(tl.int32)
     inside = (d >= 0) & (d < listed)
-    if d2t is None:
-        t = tl.where(inside, d, -1)
-    else:
+    t = tl.where(inside, d, -1)
+    if d2t is not None:
         t = tl.load(d2t + d, mask=inside, other=-1)
     return d, t
 
 
 @triton.jit
-def entry(score, runs, ids):
-    """(score, id) as one uint64: larger is a higher score, then a lower id; 0 where not `runs`.
+def entry(score, first, runs, ids):
+    """One uint64 that orders by `first`, then by score >= 0, then by lowest id; 0 if not `runs`.
 
-    A float's bits order like the number once negative ones are complemented and others offset.
+    Any entry that is `first` beats all that are not. Floats from 0 on order like their bits.
     """
+    bits = score.to(tl.uint32, bitcast=True) | tl.where(first, 0x80000000, 0).to(tl.uint32)
+    packed = (bits.to(tl.uint64) << 32) | (0xFFFFFFFF - ids.to(tl.uint32)).to(tl.uint64)
+    return tl.where(runs, packed, 0)
+
+
+@triton.jit
+def signed_entry(score, runs, ids):
+    """entry() of a score of any sign: the number -x orders like the complement of x's bits."""
     bits = tl.where(score == 0.0, 0.0, score).to(tl.uint32, bitcast=True)
-    ordered = tl.where(bits >= 0x80000000, bits ^ 0xFFFFFFFF, bits | 0x80000000)
-    packed = (ordered.to(tl.uint64) << 32) | (0xFFFFFFFF - ids.to(tl.uint32)).to(tl.uint64)
+    bits = tl.where(bits >= 0x80000000, bits ^ 0xFFFFFFFF, bits | 0x80000000)
+    packed = (bits.to(tl.uint64) << 32) | (0xFFFFFFFF - ids.to(tl.uint32)).to(tl.uint64)
     return tl.where(runs, packed, 0)
 
 
 @triton.jit
 def id_of(packed):
-    """The id in an entry(), -1 in 0."""
+    """The id in an entry, -1 in 0."""
     return tl.where(packed == 0, -1, (0xFFFFFFFF - packed.to(tl.uint32)).to(tl.int32))
+
+
+@triton.jit
+def from_first(packed):
+    """Whether an entry() is `first`."""
+    return (packed >> 63) != 0

@@ -9,7 +9,14 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from dsi_native.kernels.triton.philox import CHUNK, WORD, bits_of, exponential, words_of
+from dsi_native.kernels.triton.philox import (
+    CHUNK,
+    WORD,
+    bits_of,
+    chosen_word,
+    exponential,
+    words_of,
+)
 from dsi_native.kernels.triton.rows import (
     EMPTY,
     IMPOSSIBLE,
@@ -17,12 +24,13 @@ from dsi_native.kernels.triton.rows import (
     cut_of,
     draft_of,
     drafts_of,
-    entry,
     finite_or_zero,
     id_of,
     oddities,
+    row_of,
     row_tile,
     scaling,
+    signed_entry,
 )
 from dsi_native.kernels.triton.verify import ROWS, row_sums, status_until
 
@@ -38,7 +46,7 @@ def race_word(key, where, TAG: tl.constexpr, word, ids, z, mapping, size, greedy
             noise_ids = tl.load(mapping + ids, mask=ids < size, other=0)
             bits = bits_of(key, where, TAG, tl.maximum(noise_ids, 0))
         score = z - tl.log(exponential(bits))
-    return entry(score, z > IMPOSSIBLE, ids)
+    return signed_entry(score, z > IMPOSSIBLE, ids)
 
 
 @triton.jit
@@ -58,8 +66,10 @@ def write_race(
         winner = tl.atomic_xchg(best + row, tl.zeros([ROWS], tl.uint64), mask=raced)
         winner = tl.where(raced, winner, 0)
         token = id_of(winner)
-        _, t = draft_of(draft_ids, d2t, b * width + k, k < count, listed)
-        accepted = (k < count) & (token >= 0) & (t == token)
+        accepted = (k < 0) & raced
+        if draft_ids is not None:
+            _, t = draft_of(draft_ids, d2t, b * width + k, k < count, listed)
+            accepted = (k < count) & (token >= 0) & (t == token)
         stop = tl.min(tl.where(raced & (accepted == 0), k, NO_ID))
         stop = tl.where(end >= 0, end, stop)
         written = raced & (k <= stop)
@@ -103,7 +113,7 @@ def race_kernel(
     slot = tl.program_id(0)
     chunk = tl.program_id(1)
     own_chunks = tl.num_programs(1)
-    b = (slot // (width + 1)).to(tl.int64)
+    b = slot // (width + 1)
     k = slot % (width + 1)
     count = drafts_of(num_draft, b, width)
     if k > count:
@@ -112,20 +122,24 @@ def race_kernel(
     key = tl.load(seed + b).to(tl.uint64, bitcast=True)
     where = tl.load(position + b) + k
     least = cut_of(cut, slot, greedy)
-    row = logits + b * stride_b + k * stride_k
-    words = words_of(key, where, TAG, chunk * WORD + tl.arange(0, WORD))
+    row = row_of(logits, b, k, stride_b, stride_k)
+    w0, w1, w2, w3 = words_of(key, where, TAG, chunk * WORD + tl.arange(0, WORD))
     peak = tl.full([WORD], IMPOSSIBLE, tl.float32)
     mass = tl.zeros([WORD], tl.float32)
     packed = tl.zeros([WORD], tl.uint64)
     packed_z = tl.zeros([WORD], tl.float32)
     odd = tl.full((), 0, tl.int32)
-    for w in tl.static_range(4):
+    w = tl.full((), 0, tl.int32)
+    base = chunk * CHUNK
+    while (w < 4) & (base < size):
         ids, x, possible, z = row_tile(
-            row, chunk * CHUNK + w * WORD, WORD, size, mapping, inv, least, slot,
+            row, base, WORD, size, mapping, inv, least, slot,
             offsets, edit_ids, operations, values,
         )  # fmt: skip
         odd += oddities(x, possible)
-        entrant = race_word(key, where, TAG, words[w], ids, z, mapping, size, greedy)
+        entrant = race_word(
+            key, where, TAG, chosen_word(w, w0, w1, w2, w3), ids, z, mapping, size, greedy
+        )
         packed_z = tl.where(entrant > packed, z, packed_z)
         packed = tl.maximum(packed, entrant)
         if lse is not None:
@@ -133,8 +147,10 @@ def race_kernel(
             shift = finite_or_zero(higher)
             mass = mass * tl.exp(peak - shift) + tl.exp(z - shift)
             peak = higher
+        w += 1
+        base += WORD
 
-    cell = slot.to(tl.int64) * chunks + chunk
+    cell = slot * chunks + chunk
     own = tl.max(packed)
     tl.store(odds + cell, odd)
     if lse is not None:

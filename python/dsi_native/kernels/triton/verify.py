@@ -15,6 +15,7 @@ from dsi_native.kernels.triton.philox import (
     CHUNK,
     RESIDUAL,
     WORD,
+    chosen_word,
     exponential,
     odd_grid,
     words_of,
@@ -31,9 +32,11 @@ from dsi_native.kernels.triton.rows import (
     edited,
     entry,
     finite_or_zero,
+    from_first,
     id_of,
     merged,
     oddities,
+    row_of,
     row_tile,
     scaled,
     scaling,
@@ -48,13 +51,13 @@ def write_stats(
     logits, size, mapping, inv, least, row, offsets, edit_ids, operations, values,
     chunk, slot, chunks, judged, peaks, masses, firsts, odds, at, SUMS: tl.constexpr,
 ):  # fmt: skip
-    """(max, sum of exp(z - max), lowest id of the max, oddities) of one chunk, and z at `judged`."""
+    """(max, sum of exp(z - max), lowest id of max, oddities) of one chunk, and z at `judged`."""
     ids, x, possible, z = row_tile(
         logits, chunk * CHUNK, CHUNK, size, mapping, inv, least, row,
         offsets, edit_ids, operations, values,
     )  # fmt: skip
     if SUMS:
-        cell = slot.to(tl.int64) * chunks + chunk
+        cell = slot * chunks + chunk
         peak = tl.max(z)
         tl.store(peaks + cell, peak)
         tl.store(masses + cell, tl.sum(tl.exp(z - finite_or_zero(peak))))
@@ -77,26 +80,26 @@ def stats_kernel(
 ):  # fmt: skip
     """Grid (rows, chunks): batch*(width+1) target rows, then batch*width of the drafter.
 
-    Rows that nobody will read cost nothing: past num_draft, past a row's own last chunk, the rows of
-    a greedy drafter, and with draft_lse all of a drafter's row but the draft's chunk.
+    Rows that nobody will read cost nothing: past num_draft, past a row's own last chunk, rows of a
+    greedy drafter, and with draft_lse all of a drafter's row but the draft's chunk.
     """
     slot = tl.program_id(0)
     chunk = tl.program_id(1)
     if slot < batch * (width + 1):
-        b = (slot // (width + 1)).to(tl.int64)
+        b = slot // (width + 1)
         k = slot % (width + 1)
         count = drafts_of(num_draft, b, width)
         if (k <= count) & (chunk * CHUNK < size):
             inv, greedy = scaling(temperature, b)
             _, t = draft_of(draft_ids, d2t, b * width + k, k < count, listed)
             write_stats(
-                target + b * stride_b + k * stride_k, size, None, inv,
+                row_of(target, b, k, stride_b, stride_k), size, None, inv,
                 cut_of(cut, slot, greedy), slot, offsets, edit_ids, operations, values,
                 chunk, slot, chunks, t, peaks, masses, firsts, odds, at, True,
             )  # fmt: skip
     elif draft is not None:
         row = slot - batch * (width + 1)
-        b = (row // width).to(tl.int64)
+        b = row // width
         k = row % width
         d, _ = draft_of(draft_ids, None, row, k < drafts_of(num_draft, b, width), listed)
         inv, greedy = scaling(draft_temperature, b)
@@ -105,7 +108,7 @@ def stats_kernel(
             needed = needed & (d // CHUNK == chunk)
         if needed:
             write_stats(
-                draft + b * draft_stride_b + k * draft_stride_k, draft_size, d2t, inv,
+                row_of(draft, b, k, draft_stride_b, draft_stride_k), draft_size, d2t, inv,
                 cut_of(draft_cut, row, greedy), row,
                 draft_offsets, draft_edit_ids, draft_operations, draft_values,
                 chunk, slot, chunks, d, peaks, masses, None, None, at, draft_lse is None,
@@ -116,7 +119,7 @@ def stats_kernel(
 def row_sums(peaks, masses, slots, needed, chunks, row_chunks, CHUNKS: tl.constexpr):
     """(max, sum) [ROWS] of the partials of `slots`; -inf, 0 where not `needed`."""
     c = tl.arange(0, CHUNKS)
-    cells = slots.to(tl.int64)[:, None] * chunks + c[None, :]
+    cells = slots[:, None] * chunks + c[None, :]
     there = needed[:, None] & (c < row_chunks)[None, :]
     return merged(
         tl.load(peaks + cells, mask=there, other=IMPOSSIBLE),
@@ -134,7 +137,7 @@ def pick(values, here):
 def first_of_max(peaks, firsts, slots, row_peak, needed, chunks, row_chunks, CHUNKS: tl.constexpr):
     """int32 [ROWS]: the lowest id of each row's maximum."""
     c = tl.arange(0, CHUNKS)
-    cells = slots.to(tl.int64)[:, None] * chunks + c[None, :]
+    cells = slots[:, None] * chunks + c[None, :]
     there = needed[:, None] & (c < row_chunks)[None, :]
     tops = tl.load(peaks + cells, mask=there, other=IMPOSSIBLE) == row_peak[:, None]
     return tl.min(tl.load(firsts + cells, mask=there & tops, other=NO_ID), 1)
@@ -144,7 +147,7 @@ def first_of_max(peaks, firsts, slots, row_peak, needed, chunks, row_chunks, CHU
 def status_until(odds, slots, needed, chunks, row_chunks, CHUNKS: tl.constexpr):
     """Status bits of what the rows `needed` hold."""
     c = tl.arange(0, CHUNKS)
-    cells = slots.to(tl.int64)[:, None] * chunks + c[None, :]
+    cells = slots[:, None] * chunks + c[None, :]
     there = needed[:, None] & (c < row_chunks)[None, :]
     return status_of(tl.sum(tl.sum(tl.load(odds + cells, mask=there, other=0), 1)))
 
@@ -190,7 +193,7 @@ def verify_kernel(
     offsets, edit_ids, operations, values,
     draft_offsets, draft_edit_ids, draft_operations, draft_values,
     seed, position,
-    peaks, masses, firsts, odds, at, chosen, best, arrivals,
+    peaks, masses, firsts, odds, at, best, arrivals,
     tokens, num_accepted, logprob, lse, status,
     batch, width, size, draft_size, listed, chunks,
     stride_b, stride_k, draft_stride_b, draft_stride_k,
@@ -199,10 +202,10 @@ def verify_kernel(
     """Grid (requests, chunks of the target's row), after stats_kernel on the same stream.
 
     Every program decides alike which row ends the request, races its own chunk of that row, and
-    raises best[b, 0] (residual) and best[b, 1] (p). Whoever arrives last has seen all of them: it
-    writes the token and leaves best and arrivals at 0, as it found them. Nobody waits.
+    raises best[b]. Whoever arrives last has seen all of them: it writes the token and leaves best
+    and arrivals at 0, as it found them. Nobody waits.
     """
-    b = tl.program_id(0).to(tl.int64)
+    b = tl.program_id(0)
     chunk = tl.program_id(1)
     own_chunks = tl.num_programs(1)
     count = drafts_of(num_draft, b, width)
@@ -211,7 +214,9 @@ def verify_kernel(
     key = tl.load(seed + b).to(tl.uint64, bitcast=True)
     start = tl.load(position + b)
 
-    end = tl.full((), -1, tl.int32)  # the row that ends the request, and what there is to know of it
+    end = tl.full(
+        (), -1, tl.int32
+    )  # the row that ends the request, and what there is to know of it
     first = tl.full((), 0, tl.int32)
     bits = tl.full((), 0, tl.int32)
     top = tl.full((), -1, tl.int32)
@@ -297,63 +302,48 @@ def verify_kernel(
                 tl.store(lse + row, tl.where(top < 0, none, peak + tl.log(mass)))
         return
 
-    words = words_of(
-        key, start + end, RESIDUAL, chunk * WORD + tl.arange(0, WORD)
-    )
+    calls = chunk * WORD + tl.arange(0, WORD)
+    w0, w1, w2, w3 = words_of(key, start + end, RESIDUAL, calls)
     scale = tl.div_rn(1.0, mass)
     least = cut_of(cut, row, greedy)
-    residual = tl.zeros([WORD], tl.uint64)
-    plain = tl.zeros([WORD], tl.uint64)
-    residual_z = tl.zeros([WORD], tl.float32)
-    plain_z = tl.zeros([WORD], tl.float32)
-    for w in tl.static_range(4):
-        base = chunk * CHUNK + w * WORD
+    entrants = tl.zeros([WORD], tl.uint64)
+    w = tl.full((), 0, tl.int32)
+    base = chunk * CHUNK
+    while (w < 4) & (base < size):  # unrolled it would need half as many registers again
         ids, _, _, z = row_tile(
-            target + b * stride_b + end * stride_k, base, WORD, size, None, inv, least, row,
+            row_of(target, b, end, stride_b, stride_k), base, WORD, size, None, inv, least, row,
             offsets, edit_ids, operations, values,
         )  # fmt: skip
         p = tl.exp(z - peak) * scale
         left = tl.where(ids == refused, 0.0, p)
-        if draft is not None:
+        if draft is not None:  # noqa: SIM102, one is decided when compiling
             if (refused >= 0) & (draft_greedy == 0):
                 index = b * width + end
                 left = p - q_of(
-                    draft + b * draft_stride_b + end * draft_stride_k, ids, base, size, draft_size,
-                    d2t, t2d, draft_inv, cut_of(draft_cut, index, draft_greedy), index,
-                    q_peak, q_scale,
+                    row_of(draft, b, end, draft_stride_b, draft_stride_k),
+                    ids, base, size, draft_size, d2t, t2d, draft_inv,
+                    cut_of(draft_cut, index, draft_greedy), index, q_peak, q_scale,
                     draft_offsets, draft_edit_ids, draft_operations, draft_values,
                 )  # fmt: skip
-        clock = exponential(words[w])
-        runs = z > IMPOSSIBLE
-        entrant = entry(p / clock, runs, ids)
-        plain_z = tl.where(entrant > plain, z, plain_z)
-        plain = tl.maximum(plain, entrant)
-        entrant = entry(left / clock, runs & (left > 0.0), ids)
-        residual_z = tl.where(entrant > residual, z, residual_z)
-        residual = tl.maximum(residual, entrant)
+        clock = exponential(chosen_word(w, w0, w1, w2, w3))
+        some = left > 0.0
+        score = tl.where(some, left, p) / clock
+        entrants = tl.maximum(entrants, entry(score, some, z > IMPOSSIBLE, ids))
+        w += 1
+        base += WORD
 
-    own_plain = tl.max(plain)
-    own_residual = tl.max(residual)
-    if logprob is not None:
-        cell = b * 2 * chunks + chunk
-        z = tl.max(tl.where(residual == own_residual, residual_z, IMPOSSIBLE))
-        tl.store(chosen + cell, z)
-        z = tl.max(tl.where(plain == own_plain, plain_z, IMPOSSIBLE))
-        tl.store(chosen + cell + chunks, z)
-    tl.atomic_max(best + b * 2, own_residual, sem="relaxed")
-    tl.atomic_max(best + b * 2 + 1, own_plain, sem="relaxed")
-    tl.debug_barrier()
+    tl.atomic_max(best + b, tl.max(entrants), sem="relaxed")
     if tl.atomic_add(arrivals + b, 1, sem="acq_rel") == own_chunks - 1:
-        zero = tl.full((), 0, tl.uint64)
-        winner = tl.atomic_xchg(best + b * 2, zero)
-        fallback = tl.atomic_xchg(best + b * 2 + 1, zero)
+        winner = tl.atomic_xchg(best + b, tl.full((), 0, tl.uint64))
         tl.atomic_xchg(arrivals + b, 0)
-        none_left = winner == 0
-        token = id_of(tl.where(none_left, fallback, winner))
+        token = id_of(winner)
         tl.store(tokens + row, token)
-        tl.store(status + b, bits | tl.where(none_left, ZERO_RESIDUAL, 0))
+        tl.store(status + b, bits | tl.where(from_first(winner), 0, ZERO_RESIDUAL))
         if logprob is not None:
-            cell = b * 2 * chunks + tl.where(none_left, chunks, 0) + token // CHUNK
+            ids, _, _, z = row_tile(
+                row_of(target, b, end, stride_b, stride_k), token // 16 * 16, 16, size, None, inv,
+                least, row, offsets, edit_ids, operations, values,
+            )  # fmt: skip
             row_lse = peak + tl.log(mass)
-            tl.store(logprob + row, tl.load(chosen + cell, volatile=True) - row_lse)
+            tl.store(logprob + row, tl.max(tl.where(ids == token, z, IMPOSSIBLE)) - row_lse)
             tl.store(lse + row, row_lse)

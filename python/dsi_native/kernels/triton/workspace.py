@@ -32,12 +32,10 @@ class Workspace:
         self.masses = room(slots * self.chunks, torch.float32)
         self.firsts = room(slots * self.chunks, torch.int32)
         self.odds = room(slots * self.chunks, torch.int32)
-        self.chosen = room(batch * max(rows, 2) * self.chunks, torch.float32)
+        self.chosen = room(batch * rows * self.chunks, torch.float32)
         self.at = room(slots, torch.float32)
         # 0 between calls: each kernel's last arriver sees to that.
-        self.best = torch.zeros(batch * max(rows, 2), dtype=torch.int64, device=device).view(
-            torch.uint64
-        )
+        self.best = torch.zeros(batch * rows, dtype=torch.int64, device=device).view(torch.uint64)
         self.arrivals = torch.zeros(batch, dtype=torch.int32, device=device)
 
         self._tokens = room(batch * rows, torch.int32)
