@@ -203,7 +203,8 @@ def test_verify_refuses_values(name: str, value: Any, said: str) -> None:
         ("top_p", np.array([0.5, 1.5], np.float32), "1.5 at [1]"),
         ("min_p", -0.1, "given -0.1"),
         ("min_p", np.float32(np.nan), "nan"),
-        ("temperature", None, "NoneType"),
+        ("temperature", "warm", "str"),
+        ("top_p", True, "given True"),
         ("logits", np.zeros(V, np.float32), "the shape [10]"),
         ("logits", np.zeros((B, V), np.uint16), "uint16"),
         ("logits", [[0.0]], "list"),
@@ -316,6 +317,21 @@ def test_read_only_arrays_and_numbers_for_all_are_taken() -> None:
     np.testing.assert_array_equal(one.tokens, two.tokens)
     spelled = given | {"seed": np.full(B, 7, np.uint64), "num_draft": np.full(B, 2, np.int32)}
     np.testing.assert_array_equal(kernels.verify(**spelled).tokens, one.tokens)
+
+
+def test_what_is_left_to_its_default_costs_no_array() -> None:
+    off = {"temperature": None, "top_k": 0, "top_p": 1.0, "min_p": None, "edits": None}
+    given = sample_arguments(**off)
+    settings = {x: given[x] for x in off} | {"d2t": None}
+    _, checked = arguments.check_cut(given["logits"], **settings)
+    assert checked[1:] == (None,) * 6
+    one = kernels.sample(**given)
+    two = kernels.sample(**sample_arguments())
+    np.testing.assert_array_equal(one.token, two.token)
+    # A number for the drafter is not "as the target", even where that number is a default.
+    kwargs = {k: v for k, v in verify_arguments(draft_temperature=1.0).items() if k != "threads"}
+    _, checked = arguments.check_verify(**kwargs)
+    assert checked.draft_temperature.tolist() == [1, 1]
 
 
 def test_seeds_may_be_int64_bits() -> None:

@@ -16,12 +16,15 @@ __all__ = ["CutArguments", "SampleArguments", "VerifyArguments"]
 __all__ += ["check_cut", "check_sample", "check_verify"]
 
 _TAGS = {"coupled": Tag.COUPLED, "draft": Tag.DRAFT, "bonus": Tag.BONUS}
-_LARGEST = float(np.finfo(np.float32).max)
+_TEMPERATURES = (0, float(np.finfo(np.float32).max))
 _MOST = 2**31 - 1
 
 
 class VerifyArguments(NamedTuple):
-    """verify()'s arguments, checked and with their defaults; arrays as Inputs returns them."""
+    """verify()'s arguments, checked; arrays as Inputs returns them, None for defaults.
+
+    In coupled mode draft_logits, draft_lse, draft_cut, draft_edits and t2d are None.
+    """
 
     target_logits: Any
     draft_ids: Any
@@ -114,24 +117,21 @@ def check_verify(
             )
         check_maps(*given_maps, width)
 
-    temperature = inputs.each(
-        "temperature", 1.0 if temperature is None else temperature, "float32", requests, 0, _LARGEST
-    )
-    if draft_temperature is None:
-        draft_temperature = temperature
+    if draft_temperature is not None:
+        draft_temperature = inputs.each(
+            "draft_temperature", draft_temperature, "float32", requests, *_TEMPERATURES
+        )
     arguments = VerifyArguments(
         target_logits,
         draft_ids,
         inputs.seeds(seed, requests),
         inputs.each("position", position, "int64", requests, 0, 2**63 - 1 - most),
         mode,
-        temperature,
-        inputs.each(
-            "num_draft", most if num_draft is None else num_draft, "int32", requests, 0, most
-        ),
+        inputs.setting("temperature", temperature, "float32", requests, _TEMPERATURES, 1),
+        inputs.setting("num_draft", num_draft, "int32", requests, (0, most), most),
         draft_logits,
         draft_lse,
-        inputs.each("draft_temperature", draft_temperature, "float32", requests, 0, _LARGEST),
+        draft_temperature,
         _checked_cut(inputs, "cut", cut, [requests, most + 1]),
         _checked_cut(inputs, "draft_cut", draft_cut, [requests, most]),
         inputs.edits("edits", edits, requests * (most + 1)),
@@ -184,10 +184,10 @@ def check_cut(
         check_maps(d2t, None, None)
     return inputs.place, CutArguments(
         logits,
-        inputs.each("temperature", temperature, "float32", rows, 0, _LARGEST),
-        inputs.each("top_k", top_k, "int32", rows, 0, _MOST),
-        inputs.each("top_p", top_p, "float32", rows, 0, 1),
-        inputs.each("min_p", min_p, "float32", rows, 0, 1),
+        inputs.setting("temperature", temperature, "float32", rows, _TEMPERATURES, 1),
+        inputs.setting("top_k", top_k, "int32", rows, (0, _MOST), 0),
+        inputs.setting("top_p", top_p, "float32", rows, (0, 1), 1),
+        inputs.setting("min_p", min_p, "float32", rows, (0, 1), 0),
         inputs.edits("edits", edits, rows),
         checked_d2t,
     )

@@ -107,6 +107,14 @@ class Inputs:
                 )
         return array
 
+    def setting(
+        self, name: str, value: Any, dtype: str, count: int, limits: tuple[float, float], off: float
+    ) -> Any:
+        """each(), or None for None and for the number `off`: nothing to allocate or to read."""
+        if value is None or (type(value) in (int, float) and value == off):
+            return None
+        return self.each(name, value, dtype, count, *limits)
+
     def seeds(self, value: Any, count: int) -> Any:
         """uint64 [count]; int64 arrays stand for the same bits, since torch has little uint64."""
         if not isinstance(value, numbers.Integral):
