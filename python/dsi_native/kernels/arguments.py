@@ -194,7 +194,7 @@ def check_cut(
 
 
 def check_threads(threads: Any) -> int:
-    """From 1; what the rows of one call may be spread over."""
+    """The most threads that the rows of one call may be spread over."""
     if not isinstance(threads, numbers.Integral) or isinstance(threads, bool) or threads < 1:
         raise InvalidArgument(f"threads: expected a whole number from 1, given {threads!r}")
     return int(min(threads, _MOST))

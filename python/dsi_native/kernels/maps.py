@@ -54,7 +54,9 @@ def _on_cpu(array: Any) -> NDArray[np.int32]:
     return array if isinstance(array, np.ndarray) else array.detach().cpu().numpy()
 
 
-def _check(d2t: NDArray[np.int32], t2d: NDArray[np.int32] | None = None, *, width: int | None):
+def _check(
+    d2t: NDArray[np.int32], t2d: NDArray[np.int32] | None = None, *, width: int | None
+) -> None:
     _check_range("d2t", d2t, 2**31 - 1 if width is None else width)
     mapped = np.flatnonzero(d2t >= 0)
     targets = d2t[mapped]

@@ -23,8 +23,30 @@ def verify(arguments: VerifyArguments, threads: int, tensors: bool) -> Verified:
     logprob = lse = None
     if a.with_logprobs:
         logprob, lse = (np.empty((requests, rows), np.float32) for _ in range(2))
-    inputs = (*a._replace(mode=a.mode == "rejection")[:-1], threads)
-    _core.verify(*inputs, tokens, num_accepted, logprob, lse, status)
+    _core.verify(
+        a.target_logits,
+        a.draft_ids,
+        a.seed,
+        a.position,
+        a.mode == "rejection",
+        a.temperature,
+        a.num_draft,
+        a.draft_logits,
+        a.draft_lse,
+        a.draft_temperature,
+        a.cut,
+        a.draft_cut,
+        a.edits,
+        a.draft_edits,
+        a.d2t,
+        a.t2d,
+        threads,
+        tokens,
+        num_accepted,
+        logprob,
+        lse,
+        status,
+    )
     results = Verified(tokens, num_accepted, logprob, lse, status)
     return Verified(*map(_as_tensor, results)) if tensors else results
 
@@ -33,7 +55,7 @@ def sample(arguments: SampleArguments, threads: int, tensors: bool) -> Sampled:
     rows = len(arguments.logits)
     token, status = np.empty(rows, np.int32), np.empty(rows, np.int32)
     lse, cuts = np.empty(rows, np.float32), np.empty(rows, np.float32)
-    _core.sample(*arguments._replace(tag=int(arguments.tag)), threads, token, lse, cuts, status)
+    _core.sample(*arguments, threads, token, lse, cuts, status)
     results = Sampled(token, lse, cuts, status)
     return Sampled(*map(_as_tensor, results)) if tensors else results
 
