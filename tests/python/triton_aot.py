@@ -102,7 +102,8 @@ def resources(cubin: bytes) -> dict[str, int]:
 def main(capabilities: list[int], only: str) -> Iterator[dict[str, Any]]:
     for capability in capabilities:
         for kernel, variant, absent in VARIANTS:
-            if only not in kernel.fn.__name__ + variant: continue
+            if only not in kernel.fn.__name__ + variant:
+                continue
             for logits in ("fp32", "bf16", "fp16"):
                 if logits == "fp16" and variant != "plain":
                     continue

@@ -30,9 +30,7 @@ def philox_probe(c0, c1, c2, c3, k0, k1, out, n, N: tl.constexpr):
 def draws_probe(seed, position, ids, bits, clocks, grid, n, TAG: tl.constexpr, N: tl.constexpr):
     i = tl.arange(0, N)
     there = i < n
-    drawn = bits_of(
-        tl.load(seed), tl.load(position), TAG, tl.load(ids + i, mask=there, other=0)
-    )
+    drawn = bits_of(tl.load(seed), tl.load(position), TAG, tl.load(ids + i, mask=there, other=0))
     tl.store(bits + i, drawn, mask=there)
     tl.store(clocks + i, exponential(drawn), mask=there)
     tl.store(grid + i, odd_grid(drawn), mask=there)

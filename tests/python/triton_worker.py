@@ -1,25 +1,51 @@
 """Calls of the Triton kernels on NumPy arrays, in a process whose Triton interprets.
 
 TRITON_INTERPRET counts only before the first import of triton, so the interpreter gets a process of
-its own: executor() starts it, executor().submit(verify, ...) calls it.
+its own, which all tests share.
 """
 
 from __future__ import annotations
 
+import importlib.util
+import inspect
 import multiprocessing
 import os
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from functools import cache
 from typing import Any
 
 import numpy as np
+import pytest
+
+needs_triton = pytest.mark.skipif(
+    importlib.util.find_spec("triton") is None and not os.environ.get("CI"),
+    reason="needs: pip install -c constraints.txt triton",
+)
 
 LOGITS = {"target_logits", "draft_logits", "logits"}
 
 
-def executor() -> ProcessPoolExecutor:
-    """One process that interprets, started at the first call."""
+@cache
+def _interpreter() -> ProcessPoolExecutor:
     context = multiprocessing.get_context("spawn")
     return ProcessPoolExecutor(1, mp_context=context, initializer=_interpret)
+
+
+def there(function: Callable[..., Any], *arguments: Any, **settings: Any) -> Any:
+    """What `function`, of a module, returns when the interpreting process calls it."""
+    return _interpreter().submit(function, *arguments, **settings).result()
+
+
+def interpreted(
+    function: str, dtype: str = "float32", own_memory: bool = False, **arguments: Any
+) -> Any:
+    """verify(), sample() or cut() of launch.py on NumPy arrays; its results are new arrays.
+
+    dtype: of the logits, which are given as float32. All calls share one workspace, except those
+    with memory of their own.
+    """
+    return there(_call, function, dtype, own_memory, arguments)
 
 
 def _interpret() -> None:
@@ -41,14 +67,7 @@ def _interpret() -> None:
     interpreter.InterpretedFunction.__call__ = call
 
 
-def call(
-    function: str, dtype: str, space: tuple[int, int, int] | None, arguments: dict[str, Any]
-) -> Any:
-    """launch.verify(), sample() or cut() on NumPy arrays, its results as arrays of their own.
-
-    dtype: of the logits, which are given as float32. space: of a Workspace that is kept for later
-    calls, or None.
-    """
+def _call(function: str, dtype: str, own_memory: bool, arguments: dict[str, Any]) -> Any:
     import torch
 
     from dsi_native.kernels.arguments import _TAGS
@@ -59,18 +78,25 @@ def call(
         given[name] = given[name].to(getattr(torch, dtype))
     if "tag" in given:
         given["tag"] = _TAGS[given["tag"]]
-    if space is not None:
-        given["workspace"] = _workspace(space)
+    if function != "cut" and not own_memory:
+        given["workspace"] = _workspace()
     result = getattr(launch, function)(**given)
     if isinstance(result, tuple):
         return type(result)(*(None if x is None else x.numpy().copy() for x in result))
     return result.numpy().copy()
 
 
-def resting(space: tuple[int, int, int]) -> bool:
-    """Whether the kept workspace is as every kernel expects it."""
-    workspace = _workspaces[space]
+def resting() -> bool:
+    """Whether the shared workspace is as every kernel expects it."""
+    workspace = _workspace()
     return not (workspace.best.numpy().any() or workspace.arrivals.numpy().any())
+
+
+def parameters(function: str) -> list[str]:
+    """Names of what a function of launch.py takes."""
+    from dsi_native.kernels.triton import launch
+
+    return list(inspect.signature(getattr(launch, function)).parameters)
 
 
 def words(counters: np.ndarray, keys: np.ndarray) -> np.ndarray:
@@ -103,15 +129,11 @@ def draws(seed: int, position: int, tag: int, ids: np.ndarray) -> tuple[np.ndarr
     return bits.numpy(), clocks.numpy(), grid.numpy()
 
 
-_workspaces: dict[tuple[int, int, int], Any] = {}
-
-
-def _workspace(space: tuple[int, int, int]) -> Any:
+@cache
+def _workspace() -> Any:
     from dsi_native.kernels.triton import Workspace
 
-    if space not in _workspaces:
-        _workspaces[space] = Workspace(*space, device="cpu")
-    return _workspaces[space]
+    return Workspace(8, 16, 5 * 4096, device="cpu")
 
 
 def _tensor(value: Any) -> Any:
