@@ -12,7 +12,6 @@ import pytest
 import dsi_native as dsi
 from dsi_native.errors import InvalidArgument
 from numpy_lm import NumpyLm, ScriptedLm, greedy
-from tiny import tiny_target
 
 PROMPT = [3, 1, 4, 1, 5]
 TEXT = greedy(NumpyLm(), PROMPT, 40)
@@ -216,6 +215,8 @@ def test_names() -> None:
     ("drafter", "sp", "compete"), [("int4", 1, True), ("lookup", 2, True), ("lookup", 1, False)]
 )
 def test_statistics_say_whether_forwards_compete(drafter: str, sp: int, compete: bool) -> None:
+    from tiny import tiny_target
+
     model = dsi.TransformersModel(tiny_target())
     with dsi.Engine(model, drafter, sp=sp, threads=1) as engine:
         for mode in ("dsi", "non-si"):
