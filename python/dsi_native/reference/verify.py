@@ -1,245 +1,149 @@
 """verify(), sample() and cut() in NumPy, one row after the other: what the kernels compute.
 
-Arguments and results are those of dsi_native.kernels; arguments are trusted here. Rejection is the
-rule of Leviathan et al. (arXiv 2211.17192) and Chen et al. (arXiv 2302.01318), between two
-vocabularies as in arXiv 2502.05202 (token-level intersection); coupled is Gumbel coupling (arXiv
-2408.07978).
+Arguments and results are those of dsi_native.kernels; arguments are trusted here.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dsi_native.kernels.contract import Edits, Sampled, Status, Tag, Verified
-from dsi_native.reference.philox import accept_uniform, exponential, token_bits
-from dsi_native.reference.rows import Race, Row, process, race, threshold
+from dsi_native.reference.rows import Row, process, race, threshold
+from dsi_native.reference.rules import (
+    Judgement,
+    clocks,
+    draw_bonus,
+    judge_coupled,
+    judge_greedy,
+    judge_rejection,
+    propose,
+    propose_certainly,
+    target_id,
+)
 
 __all__ = ["cut", "cut_with_margins", "sample", "sample_with_margins", "verify"]
 __all__ += ["verify_with_margins"]
 
 TAGS = {"coupled": Tag.COUPLED, "draft": Tag.DRAFT, "bonus": Tag.BONUS}
 
-# A q below this may be zero in float32.
-_TINY = 1e-36
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """The arguments of verify(), and its rows."""
+
+    target_logits: NDArray[np.floating]
+    draft_ids: NDArray[np.int32]
+    seed: ArrayLike
+    position: ArrayLike
+    mode: str = "coupled"
+    temperature: ArrayLike | None = None
+    num_draft: ArrayLike | None = None
+    draft_logits: NDArray[np.floating] | None = None
+    draft_lse: NDArray[np.float32] | None = None
+    draft_temperature: ArrayLike | None = None
+    cut: NDArray[np.float32] | None = None
+    draft_cut: NDArray[np.float32] | None = None
+    edits: Edits | None = None
+    draft_edits: Edits | None = None
+    d2t: NDArray[np.int32] | None = None
+    t2d: NDArray[np.int32] | None = None
+    with_logprobs: bool = False
+    threads: int = 1
+
+    def of(self, values: ArrayLike | None, b: int, default: Any) -> Any:
+        """The value of request b, of an array or of a number for all."""
+        if values is None:
+            return default
+        return np.broadcast_to(np.asarray(values), len(self.draft_ids))[b]
+
+    def drafts(self, b: int) -> int:
+        return int(self.of(self.num_draft, b, self.draft_ids.shape[1]))
+
+    def target_row(self, b: int, k: int) -> Row:
+        return process(
+            self.target_logits[b, k],
+            self.of(self.temperature, b, 1.0),
+            -np.inf if self.cut is None else self.cut[b, k],
+            self.edits,
+            b * (self.draft_ids.shape[1] + 1) + k,
+        )
+
+    def draft_row(self, b: int, k: int) -> Row | None:
+        """The drafter's row over the ids that have a target id; None where there is no law."""
+        if self.draft_logits is None:
+            return None
+        return process(
+            self.draft_logits[b, k],
+            self.of(self.draft_temperature, b, self.of(self.temperature, b, 1.0)),
+            -np.inf if self.draft_cut is None else self.draft_cut[b, k],
+            self.draft_edits,
+            b * self.draft_ids.shape[1] + k,
+            None if self.d2t is None else self.d2t >= 0,
+        )
+
+    def judge(self, row: Row, b: int, k: int) -> Judgement:
+        where = (int(self.of(self.seed, b, 0)), int(self.of(self.position, b, 0)) + k)
+        d = int(self.draft_ids[b, k]) if k < self.drafts(b) else None
+        if self.mode == "coupled":
+            return judge_coupled(row, None if d is None else target_id(d, self.d2t), *where)
+        if d is None:
+            return draw_bonus(row, *where)
+        if row.greedy:
+            return judge_greedy(row, target_id(d, self.d2t))
+        q = self.draft_row(b, k)
+        if q is None:
+            draft = propose_certainly(d, len(row.z), self.d2t)
+        else:
+            lse = None if self.draft_lse is None else float(self.draft_lse[b, k])
+            draft = propose(d, q, lse, len(row.z), self.d2t, self.t2d)
+        judged = judge_rejection(row, draft, *where)
+        # -1 is how a caller says that there is no draft: nothing odd about it.
+        return judged if d != -1 else judged._replace(status=judged.status & ~Status.Q_ZERO)
 
 
-class Draft(NamedTuple):
-    """What the drafter proposed for one row, seen from the target's vocabulary."""
-
-    id: int
-    """The target's id; it may lie outside the target's row."""
-    q_id: float
-    """q of the draft, 0 where the drafter cannot have drawn it."""
-    doubt_id: float
-    q: NDArray[np.float64]
-    """[Vt] over the target's ids."""
-    doubt: NDArray[np.float64]
-
-
-class Judgement(NamedTuple):
-    token: int
-    accepted: bool
-    status: Status
-    margin: float
-
-
-def verify(*args: object, **kwargs: object) -> Verified:
+def verify(target_logits: Any, draft_ids: Any, **others: Any) -> Verified:
     """dsi_native.kernels.verify() on NumPy arrays."""
-    return verify_with_margins(*args, **kwargs)[0]  # type: ignore[arg-type]
+    return verify_with_margins(target_logits, draft_ids, **others)[0]
 
 
 def verify_with_margins(
-    target_logits: NDArray[np.floating],
-    draft_ids: NDArray[np.int32],
-    *,
-    seed: ArrayLike,
-    position: ArrayLike,
-    mode: str = "coupled",
-    temperature: ArrayLike | None = None,
-    num_draft: ArrayLike | None = None,
-    draft_logits: NDArray[np.floating] | None = None,
-    draft_lse: NDArray[np.float32] | None = None,
-    draft_temperature: ArrayLike | None = None,
-    cut: NDArray[np.float32] | None = None,
-    draft_cut: NDArray[np.float32] | None = None,
-    edits: Edits | None = None,
-    draft_edits: Edits | None = None,
-    d2t: NDArray[np.int32] | None = None,
-    t2d: NDArray[np.int32] | None = None,
-    with_logprobs: bool = False,
-    threads: int = 1,
+    target_logits: Any, draft_ids: Any, **others: Any
 ) -> tuple[Verified, NDArray[np.float64]]:
     """verify(), and float64 [B, K + 1]: the margin by which each token was decided, NaN elsewhere.
 
     Implementations agree on a token where their probabilities p(v) are off by less than
     margin*(1 + |z_v|), relatively, given that they agreed on the tokens before it.
     """
-    requests, most = draft_ids.shape
-    seeds, positions = _each(seed, requests), _each(position, requests)
-    temperatures = _each(1.0 if temperature is None else temperature, requests)
-    draft_temperatures = (
-        temperatures if draft_temperature is None else _each(draft_temperature, requests)
-    )
-    counts = _each(most if num_draft is None else num_draft, requests)
-    tokens = np.full((requests, most + 1), -1, np.int32)
+    batch = Batch(target_logits=target_logits, draft_ids=draft_ids, **others)
+    requests, rows = target_logits.shape[:2]
+    tokens = np.full((requests, rows), -1, np.int32)
     accepted, status = np.zeros(requests, np.int32), np.zeros(requests, np.int32)
-    logprob, lse = (np.full((requests, most + 1), np.nan, np.float32) for _ in range(2))
-    margins = np.full((requests, most + 1), np.nan)
-
+    logprob, lse = (np.full((requests, rows), np.nan, np.float32) for _ in range(2))
+    margins = np.full((requests, rows), np.nan)
     for b in range(requests):
-        for k in range(int(counts[b]) + 1):
-            where = (int(seeds[b]), int(positions[b]) + k)
-            row = process(
-                target_logits[b, k],
-                temperatures[b],
-                -np.inf if cut is None else cut[b, k],
-                edits,
-                b * (most + 1) + k,
-            )
-            d = None if k == counts[b] else int(draft_ids[b, k])
-            if mode == "coupled":
-                judged = judge_coupled(row, None if d is None else target_id(d, d2t), *where)
-            elif d is None:
-                judged = draw_bonus(row, *where)
-            else:
-                draft = None
-                if not row.greedy and draft_logits is not None:
-                    draft_row = process(
-                        draft_logits[b, k],
-                        draft_temperatures[b],
-                        -np.inf if draft_cut is None else draft_cut[b, k],
-                        draft_edits,
-                        b * most + k,
-                        None if d2t is None else d2t >= 0,
-                    )
-                    given = None if draft_lse is None else float(draft_lse[b, k])
-                    draft = propose(d, draft_row, given, len(row.z), d2t, t2d)
-                elif not row.greedy:
-                    draft = propose_certainly(d, len(row.z), d2t)
-                judged = judge_rejection(row, target_id(d, d2t), draft, *where)
-                if d == -1:
-                    judged = judged._replace(status=judged.status & ~Status.Q_ZERO)
+        for k in range(batch.drafts(b) + 1):
+            row = batch.target_row(b, k)
+            judged = batch.judge(row, b, k)
             status[b] |= judged.status | row.status
             tokens[b, k], margins[b, k] = judged.token, judged.margin
-            if with_logprobs and judged.token >= 0:
+            if judged.token >= 0:
                 lse[b, k] = row.lse
                 logprob[b, k] = float(row.z[judged.token]) - row.lse
             if not judged.accepted:
                 break
             accepted[b] += 1
-    if not with_logprobs:
+    if not batch.with_logprobs:
         return Verified(tokens, accepted, None, None, status), margins
     return Verified(tokens, accepted, logprob, lse, status), margins
 
 
-def target_id(d: int, d2t: NDArray[np.int32] | None) -> int:
-    """The target's id of the drafter's id d; -1 where there is none."""
-    if d2t is None:
-        return d
-    return int(d2t[d]) if 0 <= d < len(d2t) else -1
-
-
-def clocks(seed: int, position: int, tag: int, ids: int | NDArray[np.int32]) -> NDArray[np.float32]:
-    """E of the ids, or of the ids 0 .. ids - 1."""
-    ids = np.arange(ids) if isinstance(ids, int) else ids
-    return exponential(token_bits(seed, position, tag, ids))
-
-
-def draw(row: Row, seed: int, position: int, tag: int) -> Race:
-    """A token of the row's law: argmax p/E, or the argmax where the row is greedy."""
-    if row.greedy or row.status & Status.EMPTY:
-        return Race(row.argmax, np.inf)
-    return race(row.p, row.doubt, clocks(seed, position, tag, len(row.z)))
-
-
-def judge_coupled(row: Row, draft: int | None, seed: int, position: int) -> Judgement:
-    """The target's own token, whatever the draft; accepted iff that is the draft."""
-    drawn = draw(row, seed, position, Tag.COUPLED)
-    token = drawn.winner
-    return Judgement(token, token >= 0 and token == draft, Status(0), drawn.margin)
-
-
-def draw_bonus(row: Row, seed: int, position: int) -> Judgement:
-    drawn = draw(row, seed, position, Tag.BONUS)
-    return Judgement(drawn.winner, False, Status(0), drawn.margin)
-
-
-def propose(
-    d: int,
-    row: Row,
-    lse: float | None,
-    width: int,
-    d2t: NDArray[np.int32] | None,
-    t2d: NDArray[np.int32] | None,
-) -> Draft:
-    """The draft d of a drafter's row: q over `width` target ids, renormalised by `lse` if given."""
-    if row.greedy:
-        return propose_certainly(d, width, d2t)
-    q = row.p
-    if lse is not None:
-        q = np.zeros(len(row.z))
-        if np.isfinite(lse):
-            q[row.kept] = np.exp(row.z[row.kept].astype(float) - lse)
-    if t2d is None:
-        there = np.minimum(len(q), width)
-        on_target, doubt = np.zeros(width), np.ones(width)
-        on_target[:there], doubt[:there] = q[:there], row.doubt[:there]
-    else:
-        on_target = np.where(t2d >= 0, q[t2d], 0.0)
-        doubt = np.where(t2d >= 0, row.doubt[t2d], 1.0)
-    known = 0 <= d < len(q)
-    return Draft(
-        target_id(d, d2t), q[d] if known else 0.0, row.doubt[d] if known else 1.0, on_target, doubt
-    )
-
-
-def propose_certainly(d: int, width: int, d2t: NDArray[np.int32] | None) -> Draft:
-    """The draft d of a drafter that gives no law: q(d) = 1, and 0 for all other ids."""
-    t = target_id(d, d2t)
-    q = np.zeros(width)
-    possible = 0 <= t < width
-    if possible:
-        q[t] = 1.0
-    return Draft(t, float(possible), 1.0, q, np.ones(width))
-
-
-def judge_rejection(
-    row: Row, target: int, draft: Draft | None, seed: int, position: int
-) -> Judgement:
-    """Accepted iff u*q(d) < p(t); else a token of max(p - q, 0), or of p where that is zero.
-
-    draft: needed unless the row is greedy.
-    """
-    if row.greedy or draft is None or row.status & Status.EMPTY:
-        return Judgement(row.argmax, 0 <= target == row.argmax, Status(0), np.inf)
-    e = clocks(seed, position, Tag.BONUS, len(row.z))
-    if not draft.q_id > 0:
-        drawn = race(row.p, row.doubt, e)
-        return Judgement(drawn.winner, False, Status.Q_ZERO, drawn.margin)
-    inside = 0 <= draft.id < len(row.z)
-    p_id = row.p[draft.id] if inside else 0.0
-    product = float(accept_uniform(seed, position)) * draft.q_id
-    margin = np.inf
-    if p_id > 0:
-        margin = abs(product - p_id) / (product * draft.doubt_id + p_id * row.doubt[draft.id])
-    if draft.q_id < _TINY:
-        margin = 0.0
-    if product < p_id:
-        return Judgement(draft.id, True, Status(0), margin)
-    drawn = race(row.p, row.doubt, e, draft.q, draft.doubt)
-    margin, status = min(margin, drawn.margin), Status(0)
-    if drawn.winner < 0:
-        drawn = race(row.p, row.doubt, e)
-        margin, status = min(margin, drawn.margin), Status.ZERO_RESIDUAL
-    return Judgement(drawn.winner, False, status, margin)
-
-
-def sample(*args: object, **kwargs: object) -> Sampled:
+def sample(logits: Any, **others: Any) -> Sampled:
     """dsi_native.kernels.sample() on NumPy arrays."""
-    return sample_with_margins(*args, **kwargs)[0]  # type: ignore[arg-type]
+    return sample_with_margins(logits, **others)[0]
 
 
 def sample_with_margins(
@@ -282,9 +186,9 @@ def sample_with_margins(
     return Sampled(token, lse, cuts, status), margins
 
 
-def cut(*args: object, **kwargs: object) -> NDArray[np.float32]:
+def cut(logits: Any, **others: Any) -> NDArray[np.float32]:
     """dsi_native.kernels.cut() on NumPy arrays."""
-    return cut_with_margins(*args, **kwargs)[0]  # type: ignore[arg-type]
+    return cut_with_margins(logits, **others)[0]
 
 
 def cut_with_margins(
