@@ -93,13 +93,13 @@ DSI_INLINE Native<std::uint32_t> smaller(Native<std::uint32_t> a, Native<std::ui
 
 // The product of the lower halves; the upper halves are ignored.
 DSI_INLINE Native<std::uint64_t> multiply_low(Native<std::uint64_t> a, Native<std::uint64_t> b) {
-  using V = Native<std::uint64_t>;
 #if defined(__x86_64__) && DSI_LANES_BYTES == 64
-  return cast<V>(_mm512_maskz_mul_epu32(kAll8, cast<__m512i>(a), cast<__m512i>(b)));
+  return cast<Native<std::uint64_t>>(
+      _mm512_maskz_mul_epu32(kAll8, cast<__m512i>(a), cast<__m512i>(b)));
 #elif defined(__x86_64__) && DSI_LANES_BYTES == 32
-  return cast<V>(_mm256_mul_epu32(cast<__m256i>(a), cast<__m256i>(b)));
+  return cast<Native<std::uint64_t>>(_mm256_mul_epu32(cast<__m256i>(a), cast<__m256i>(b)));
 #elif defined(__x86_64__)
-  return cast<V>(_mm_mul_epu32(cast<__m128i>(a), cast<__m128i>(b)));
+  return cast<Native<std::uint64_t>>(_mm_mul_epu32(cast<__m128i>(a), cast<__m128i>(b)));
 #else
   return (a & 0xFFFFFFFFU) * (b & 0xFFFFFFFFU);
 #endif

@@ -51,7 +51,7 @@ ChunkScan scan(const float *x, std::int64_t count) {
   Ints nan = spread<Ints>(0);
   for (std::int64_t i = 0; i < count; i += kPadding) {
 #pragma GCC unroll 4
-    for (int part = 0; part < 4; ++part) {
+    for (std::int64_t part = 0; part < 4; ++part) {
       const Floats v = load<Floats>(x + i + 16 * part);
       best[part] = greater(v, best[part]);
       nan = nan | (v != v);
@@ -175,15 +175,15 @@ std::int32_t race(const RaceChunk &chunk, std::int32_t first, RaceHits *hits) {
     if (!any(least <= limit)) [[likely]]
       continue;
     Floats x[4];
-    for (int word = 0; word < 4; ++word)
-      x[word] = load<Floats>(chunk.x + word * 1024 + 16 * group);
+    for (std::int64_t word = 0; word < 4; ++word)
+      x[word] = load<Floats>(chunk.x + word * 1024 + std::int64_t{16} * group);
     // NaN is passed over on the left only.
     const Floats none = spread<Floats>(-__builtin_inff());
     const Floats most = greater(x[0], greater(x[1], greater(x[2], greater(x[3], none))));
     if (!any(reach(most, least) >= floor))
       continue;
     std::uint32_t any = 0;
-    for (int word = 0; word < 4; ++word) {
+    for (std::int64_t word = 0; word < 4; ++word) {
       const Floats z = x[word] * spread<Floats>(chunk.inverse);
       hits->lanes[word] =
           bits_of((reach(x[word], bits[word]) >= floor) & (z >= spread<Floats>(chunk.cut)));
@@ -218,7 +218,7 @@ void chunk_bits(const Noise &noise, std::int64_t chunk, std::uint32_t *to) {
   for (std::uint32_t call = 0; call < kChunk / 4; call += 16) {
     Words bits[4];
     philox.calls(first_call + call, bits);
-    for (int word = 0; word < 4; ++word)
+    for (std::int64_t word = 0; word < 4; ++word)
       store(to + word * 1024 + call, bits[word]);
   }
 }

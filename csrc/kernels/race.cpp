@@ -82,20 +82,20 @@ template <class Enter>
 void RowLaw::race_some(const Noise &noise, std::int64_t chunk, std::int32_t count, const Best &best,
                        Enter enter) {
   const auto begin = static_cast<Token>(chunk * kChunk);
-  const auto inside = static_cast<std::int32_t>(std::min(row_.size - begin, kChunk));
-  for (std::int32_t i = 0; i < count; ++i) {
-    const Token id = begin + ids_[i];
+  const auto runners = std::span(ids_).first(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < runners.size(); ++i) {
+    const Token id = begin + runners[i];
     // Behind the row's end, or left out by the map: any noise will do, enter() knows them.
-    const bool unmapped = row_.map != nullptr && (ids_[i] >= inside || row_.map[id] < 0);
+    const bool unmapped = row_.map != nullptr && (id >= row_.size || row_.map[id] < 0);
     noise_ids_[i] = row_.map == nullptr ? id : unmapped ? 0 : row_.map[id];
   }
   passes().token_bits(noise, noise_ids_.data(), count, bits_.data());
   double seen = best.score;
   std::uint32_t limit = best.limit(chunk_z(chunk));
-  for (std::int32_t i = 0; i < count; ++i) {
+  for (std::size_t i = 0; i < runners.size(); ++i) {
     if (bits_[i] > limit)
       continue;
-    enter(begin + ids_[i], bits_[i]);
+    enter(begin + runners[i], bits_[i]);
     if (best.score > seen) {
       seen = best.score;
       limit = best.limit(chunk_z(chunk));
