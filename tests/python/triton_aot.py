@@ -1,7 +1,8 @@
 """Compiles the Triton kernels for GPUs that are not there; prints what they need, as JSON lines.
 
-python triton_aot.py CAPABILITY...  e.g. 80 90 100. One line per kernel and variant: registers,
-stack bytes, and the load instructions of the logits.
+python triton_aot.py CAPABILITY [VARIANT...], e.g. 90 plain; without names, all variants. A line per
+kernel, variant and dtype of logits: registers per thread, bytes of stack and shared memory, and the
+kinds of global loads.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ VARIANTS = [
     (stats_kernel, "plain", PLAIN | MAP | CUTS),
     (stats_kernel, "everything", {"draft_lse"}),
     (verify_kernel, "plain", PLAIN | MAP | CUTS),
-    (verify_kernel, "mapped, lse given", PLAIN - {"draft_lse"}),
     (verify_kernel, "everything", {"draft_lse"}),
+    (verify_kernel, "mapped, lse given", PLAIN - {"draft_lse"}),
     (verify_kernel, "point mass", PLAIN | MAP | LAW | CUTS),
     (race_kernel, "plain", PLAIN | MAP | CUTS),
     (race_kernel, "everything", {"mapping"}),
@@ -58,6 +59,7 @@ VARIANTS = [
     (cut_kernel, "plain", EDITS | {"mapping"}),
     (cut_kernel, "everything", set()),
 ]
+LOGITS = {"plain": ("fp32", "bf16", "fp16"), "everything": ("fp32", "bf16")}
 
 
 def source(kernel: Any, absent: set[str], logits: str) -> ASTSource:
@@ -99,21 +101,15 @@ def resources(cubin: bytes) -> dict[str, int]:
     return {"registers": found["REG"], "stack": found["STACK"], "shared": found["SHARED"]}
 
 
-def main(capabilities: list[int], only: str) -> Iterator[dict[str, Any]]:
-    for capability in capabilities:
-        for kernel, variant, absent in VARIANTS:
-            if only not in kernel.fn.__name__ + variant:
-                continue
-            for logits in ("fp32", "bf16", "fp16"):
-                if logits == "fp16" and variant != "plain":
-                    continue
-                found = measure(kernel, absent, logits, capability)
-                name = kernel.fn.__name__
-                yield {
-                    "kernel": name, "variant": variant, "logits": logits, "sm": capability, **found
-                }  # fmt: skip
+def main(capability: int, variants: set[str]) -> Iterator[dict[str, Any]]:
+    for kernel, variant, absent in VARIANTS:
+        if variants and variant not in variants:
+            continue
+        for logits in LOGITS.get(variant, ("bf16",)):
+            found = measure(kernel, absent, logits, capability)
+            yield {"kernel": kernel.fn.__name__, "variant": variant, "logits": logits, **found}
 
 
 if __name__ == "__main__":
-    for line in main([int(x) for x in sys.argv[1].split(",")], sys.argv[2]):
+    for line in main(int(sys.argv[1]), set(sys.argv[2:])):
         print(json.dumps(line), flush=True)

@@ -92,6 +92,41 @@ def resting() -> bool:
     return not (workspace.best.numpy().any() or workspace.arrivals.numpy().any())
 
 
+def strided(arguments: dict[str, Any]) -> Any:
+    """Tokens of verify() on logits [rows, requests, V] with room between the rows."""
+    import torch
+
+    from dsi_native.kernels.triton import launch
+
+    given = {name: _tensor(value) for name, value in arguments.items()}
+    for name in ("target_logits", "draft_logits"):
+        b, k, width = given[name].shape
+        memory = torch.full((k, b, width + 9), torch.nan)
+        memory[..., :width] = given[name].transpose(0, 1)
+        given[name] = memory[..., :width].transpose(0, 1)
+    return launch.verify(**given).tokens.numpy()
+
+
+def far_apart(mode: str) -> Any:
+    """Tokens of two requests whose logits lie 2^31 and 16 elements apart."""
+    import torch
+
+    from dsi_native.kernels.triton import launch
+
+    apart = 2**31 + 16
+    memory = torch.empty(apart + 8, dtype=torch.float16)  # no page of it is touched in between
+    logits = memory.as_strided((2, 1, 8), (apart, 8, 1))
+    logits.fill_(-torch.inf)
+    logits[0, 0, 2] = logits[1, 0, 3] = 0
+    return launch.verify(
+        logits,
+        torch.empty((2, 0), dtype=torch.int32),
+        seed=torch.zeros(2, dtype=torch.int64),
+        position=torch.zeros(2, dtype=torch.int64),
+        mode=mode,
+    ).tokens.tolist()
+
+
 def parameters(function: str) -> list[str]:
     """Names of what a function of launch.py takes."""
     from dsi_native.kernels.triton import launch
