@@ -63,7 +63,8 @@ def write_race(
         k = first + tl.arange(0, ROWS)
         row = b * (width + 1) + k
         raced = k <= count
-        winner = tl.atomic_xchg(best + row, tl.zeros([ROWS], tl.uint64), mask=raced)
+        nothing = tl.zeros([ROWS], tl.uint64)
+        winner = tl.atomic_xchg(best + row, nothing, mask=raced, sem="relaxed")
         winner = tl.where(raced, winner, 0)
         token = id_of(winner)
         accepted = (k < 0) & raced
@@ -160,9 +161,9 @@ def race_kernel(
     if logprob is not None:
         tl.store(chosen + cell, tl.max(tl.where(packed == own, packed_z, IMPOSSIBLE)))
     tl.atomic_max(best + slot, own, sem="relaxed")
-    tl.debug_barrier()  # the arrival must not overtake what other threads of this program stored
+    tl.debug_barrier()  # the arrival releases what all threads of this program have written
     if tl.atomic_add(arrivals + b, 1, sem="acq_rel") == (count + 1) * own_chunks - 1:
-        tl.atomic_xchg(arrivals + b, 0)
+        tl.atomic_xchg(arrivals + b, 0, sem="relaxed")
         write_race(
             draft_ids, d2t, peaks, masses, odds, chosen, best,
             tokens, num_accepted, logprob, lse, status,

@@ -333,9 +333,10 @@ def verify_kernel(
         base += WORD
 
     tl.atomic_max(best + b, tl.max(entrants), sem="relaxed")
+    tl.debug_barrier()  # the arrival releases what all threads of this program have written
     if tl.atomic_add(arrivals + b, 1, sem="acq_rel") == own_chunks - 1:
-        winner = tl.atomic_xchg(best + b, tl.full((), 0, tl.uint64))
-        tl.atomic_xchg(arrivals + b, 0)
+        winner = tl.atomic_xchg(best + b, tl.full((), 0, tl.uint64), sem="relaxed")
+        tl.atomic_xchg(arrivals + b, 0, sem="relaxed")
         token = id_of(winner)
         tl.store(tokens + row, token)
         tl.store(status + b, bits | tl.where(from_first(winner), 0, ZERO_RESIDUAL))
