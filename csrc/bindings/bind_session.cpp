@@ -9,9 +9,9 @@
 #include <span>
 
 #include "bindings/bind_engine.h"
-#include "core/sampling.h"
 #include "core/plan.h"
 #include "core/rng.h"
+#include "core/sampling.h"
 #include "core/session.h"
 
 namespace dsi::py {
