@@ -132,10 +132,19 @@ def test_offsets_of_rows_take_more_than_32_bits() -> None:
     assert there(far_apart, "rejection") == [[2], [3]]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_the_cut_is_a_logit_of_the_row(dtype: str) -> None:
+@pytest.mark.parametrize(
+    ("width", "spread", "dtype"),
+    [
+        (4500, 2, "float16"),
+        # More logits near the maximum than there is room to copy.
+        pytest.param(9500, 0.3, "float32", id="flat"),
+        # More ids wanted than are near.
+        pytest.param(4500, 30, "float32", id="steep"),
+    ],
+)
+def test_the_cut_is_a_logit_of_the_row(width: int, spread: float, dtype: str) -> None:
     rng = np.random.default_rng(8)
-    logits = rng.normal(0, 2, (6, 4500)).astype(dtype).astype(np.float32)
+    logits = rng.normal(0, spread, (6, width)).astype(dtype).astype(np.float32)
     settings = {
         "top_k": np.int32([1, 50, 0, 4499, 0, 300]),
         "top_p": np.float32([1, 1, 0.9, 1, 0.999, 0.7]),

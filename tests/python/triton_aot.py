@@ -31,7 +31,7 @@ POINTERS = {
     "draft_cut": "*fp32", "offsets": "*i64", "edit_ids": "*i32", "operations": "*i32",
     "values": "*fp32", "draft_offsets": "*i64", "draft_edit_ids": "*i32",
     "draft_operations": "*i32", "draft_values": "*fp32", "seed": "*u64", "position": "*i64",
-    "top_k": "*i32", "top_p": "*fp32", "min_p": "*fp32", "peaks": "*fp32", "masses": "*fp32",
+    "top_k": "*i32", "top_p": "*fp32", "min_p": "*fp32", "near": "*fp32", "peaks": "*fp32", "masses": "*fp32",
     "firsts": "*i32", "odds": "*i32", "at": "*fp32", "chosen": "*fp32", "best": "*u64",
     "arrivals": "*i32", "tokens": "*i32", "num_accepted": "*i32", "logprob": "*fp32",
     "lse": "*fp32", "status": "*i32",

@@ -15,7 +15,7 @@ import triton
 
 from dsi_native.errors import InvalidArgument
 from dsi_native.kernels.contract import CHUNK, Edits, Sampled, Tag, Verified
-from dsi_native.kernels.triton.cut import cut_kernel
+from dsi_native.kernels.triton.cut import NEAR_ROOM, cut_kernel
 from dsi_native.kernels.triton.sample import race_kernel
 from dsi_native.kernels.triton.verify import stats_kernel, verify_kernel
 from dsi_native.kernels.triton.workspace import Workspace
@@ -141,7 +141,7 @@ def sample(
     with _launching, _on(logits.device):
         if cuts:
             cut_kernel[(rows,)](
-                logits, d2t, temperature, top_k, top_p, min_p, *_flat(edits), out.cut,
+                logits, d2t, temperature, top_k, top_p, min_p, *_flat(edits), space.near, out.cut,
                 size, logits.stride(0), **OPTIONS[cut_kernel],
             )  # fmt: skip
         chunks = triton.cdiv(size, CHUNK)
@@ -171,10 +171,11 @@ def cut(
     rows, size = logits.shape
     if out is None:
         out = torch.empty(rows, dtype=torch.float32, device=logits.device)
+    near = torch.empty(rows * NEAR_ROOM.value, dtype=torch.float32, device=logits.device)
     if rows > 0:
         with _launching, _on(logits.device):
             cut_kernel[(rows,)](
-                logits, d2t, temperature, top_k, top_p, min_p, *_flat(edits), out,
+                logits, d2t, temperature, top_k, top_p, min_p, *_flat(edits), near, out,
                 size, logits.stride(0), **OPTIONS[cut_kernel],
             )  # fmt: skip
     return out

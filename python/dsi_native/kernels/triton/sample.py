@@ -97,7 +97,7 @@ def write_race(
     tl.store(status + b, bits)
 
 
-@triton.jit(do_not_specialize=["width"])
+@triton.jit(do_not_specialize=["width", "listed", "chunks"])
 def race_kernel(
     logits, draft_ids, d2t, mapping, num_draft, temperature, cut,
     offsets, edit_ids, operations, values, seed, position,

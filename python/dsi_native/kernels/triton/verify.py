@@ -68,7 +68,7 @@ def write_stats(
         tl.store(at + slot, tl.max(tl.where(ids == judged, z, IMPOSSIBLE)))
 
 
-@triton.jit(do_not_specialize=["batch", "width"])
+@triton.jit(do_not_specialize=["batch", "width", "listed", "chunks"])
 def stats_kernel(
     target, draft, draft_lse, draft_ids, d2t, num_draft,
     temperature, draft_temperature, cut, draft_cut,
@@ -186,7 +186,7 @@ def q_of(
     return tl.exp(scaled(y, known, inv, least) - peak) * scale
 
 
-@triton.jit(do_not_specialize=["batch", "width"])
+@triton.jit(do_not_specialize=["batch", "width", "listed", "chunks"])
 def verify_kernel(
     target, draft, draft_lse, draft_ids, d2t, t2d, num_draft,
     temperature, draft_temperature, cut, draft_cut,

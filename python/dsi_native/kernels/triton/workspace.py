@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from dsi_native.kernels.contract import CHUNK, Sampled, Verified
+from dsi_native.kernels.triton.cut import NEAR_ROOM
 
 __all__ = ["Workspace"]
 
@@ -15,7 +16,7 @@ class Workspace:
     vocab: the wider of the two vocabularies. For sample() each of its rows is a request of one row.
     What a call returns lies in here, and the next call with the same workspace overwrites it. Calls
     that share a workspace must be ordered on one stream; every stream needs its own.
-    Cost: 20 bytes per row and chunk of 4096 ids.
+    Cost: 36 bytes per row and chunk of 4096 ids, 32 KiB per request.
     """
 
     def __init__(
@@ -37,6 +38,8 @@ class Workspace:
         # 0 between calls: each kernel's last arriver sees to that.
         self.best = torch.zeros(batch * rows, dtype=torch.int64, device=device).view(torch.uint64)
         self.arrivals = torch.zeros(batch, dtype=torch.int32, device=device)
+
+        self.near = room(batch * NEAR_ROOM.value, torch.float32)
 
         self._tokens = room(batch * rows, torch.int32)
         self._logprob = room(batch * rows, torch.float32)
