@@ -23,7 +23,8 @@ from triton.compiler import ASTSource
 from dsi_native.kernels.triton.cut import cut_kernel
 from dsi_native.kernels.triton.launch import OPTIONS
 from dsi_native.kernels.triton.sample import race_kernel
-from dsi_native.kernels.triton.verify import stats_kernel, verify_kernel
+from dsi_native.kernels.triton.stats import stats_kernel
+from dsi_native.kernels.triton.verify import verify_kernel
 
 POINTERS = {
     "draft_lse": "*fp32", "draft_ids": "*i32", "d2t": "*i32", "t2d": "*i32", "mapping": "*i32",
@@ -31,7 +32,8 @@ POINTERS = {
     "draft_cut": "*fp32", "offsets": "*i64", "edit_ids": "*i32", "operations": "*i32",
     "values": "*fp32", "draft_offsets": "*i64", "draft_edit_ids": "*i32",
     "draft_operations": "*i32", "draft_values": "*fp32", "seed": "*u64", "position": "*i64",
-    "top_k": "*i32", "top_p": "*fp32", "min_p": "*fp32", "near": "*fp32", "peaks": "*fp32", "masses": "*fp32",
+    "top_k": "*i32", "top_p": "*fp32", "min_p": "*fp32", "near": "*fp32", "peaks": "*fp32",
+    "masses": "*fp32",
     "firsts": "*i32", "odds": "*i32", "at": "*fp32", "chosen": "*fp32", "best": "*u64",
     "arrivals": "*i32", "tokens": "*i32", "num_accepted": "*i32", "logprob": "*fp32",
     "lse": "*fp32", "status": "*i32",

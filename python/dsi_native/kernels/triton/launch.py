@@ -17,7 +17,8 @@ from dsi_native.errors import InvalidArgument
 from dsi_native.kernels.contract import CHUNK, Edits, Sampled, Tag, Verified
 from dsi_native.kernels.triton.cut import NEAR_ROOM, cut_kernel
 from dsi_native.kernels.triton.sample import race_kernel
-from dsi_native.kernels.triton.verify import stats_kernel, verify_kernel
+from dsi_native.kernels.triton.stats import stats_kernel
+from dsi_native.kernels.triton.verify import verify_kernel
 from dsi_native.kernels.triton.workspace import Workspace
 
 __all__ = ["OPTIONS", "Workspace", "cut", "sample", "verify"]

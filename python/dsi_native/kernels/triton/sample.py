@@ -32,7 +32,7 @@ from dsi_native.kernels.triton.rows import (
     scaling,
     signed_entry,
 )
-from dsi_native.kernels.triton.verify import ROWS, row_sums, status_until
+from dsi_native.kernels.triton.stats import ROWS, row_sums, status_until
 
 
 @triton.jit

@@ -1,4 +1,4 @@
-"""Rejection verification in two launches: stats over every row, then one share of one draw each.
+"""Rejection verification, second launch: every program judges alike, then runs a share of one draw.
 
 accept draft d (target id t) iff u*q(d) < p(t); the first rejection draws max(p - q, 0)/E, or p/E
 where that is zero everywhere; all accepted draws the bonus p/E (Leviathan et al. 2023, Chen et al.
@@ -34,122 +34,18 @@ from dsi_native.kernels.triton.rows import (
     finite_or_zero,
     from_first,
     id_of,
-    merged,
-    oddities,
     row_of,
     row_tile,
     scaled,
     scaling,
-    status_of,
 )
-
-ROWS = tl.constexpr(8)  # rows of a request that are judged side by side
-
-
-@triton.jit
-def write_stats(
-    logits, size, mapping, inv, least, row, offsets, edit_ids, operations, values,
-    chunk, slot, chunks, judged, peaks, masses, firsts, odds, at, SUMS: tl.constexpr,
-):  # fmt: skip
-    """(max, sum of exp(z - max), lowest id of max, oddities) of one chunk, and z at `judged`."""
-    ids, x, possible, z = row_tile(
-        logits, chunk * CHUNK, CHUNK, size, mapping, inv, least, row,
-        offsets, edit_ids, operations, values,
-    )  # fmt: skip
-    if SUMS:
-        cell = slot * chunks + chunk
-        peak = tl.max(z)
-        tl.store(peaks + cell, peak)
-        tl.store(masses + cell, tl.sum(tl.exp(z - finite_or_zero(peak))))
-        if firsts is not None:
-            tl.store(firsts + cell, tl.min(tl.where(z == peak, ids, NO_ID)))
-            tl.store(odds + cell, oddities(x, possible))
-    if (judged >= 0) & (judged // CHUNK == chunk):
-        tl.store(at + slot, tl.max(tl.where(ids == judged, z, IMPOSSIBLE)))
-
-
-@triton.jit(do_not_specialize=["batch", "width", "listed", "chunks"])
-def stats_kernel(
-    target, draft, draft_lse, draft_ids, d2t, num_draft,
-    temperature, draft_temperature, cut, draft_cut,
-    offsets, edit_ids, operations, values,
-    draft_offsets, draft_edit_ids, draft_operations, draft_values,
-    peaks, masses, firsts, odds, at,
-    batch, width, size, draft_size, listed, chunks,
-    stride_b, stride_k, draft_stride_b, draft_stride_k,
-):  # fmt: skip
-    """Grid (rows, chunks): batch*(width+1) target rows, then batch*width of the drafter.
-
-    Rows that nobody will read cost nothing: past num_draft, past a row's own last chunk, rows of a
-    greedy drafter, and with draft_lse all of a drafter's row but the draft's chunk.
-    """
-    slot = tl.program_id(0)
-    chunk = tl.program_id(1)
-    if slot < batch * (width + 1):
-        b = slot // (width + 1)
-        k = slot % (width + 1)
-        count = drafts_of(num_draft, b, width)
-        if (k <= count) & (chunk * CHUNK < size):
-            inv, greedy = scaling(temperature, b)
-            _, t = draft_of(draft_ids, d2t, b * width + k, k < count, listed)
-            write_stats(
-                row_of(target, b, k, stride_b, stride_k), size, None, inv,
-                cut_of(cut, slot, greedy), slot, offsets, edit_ids, operations, values,
-                chunk, slot, chunks, t, peaks, masses, firsts, odds, at, True,
-            )  # fmt: skip
-    elif draft is not None:
-        row = slot - batch * (width + 1)
-        b = row // width
-        k = row % width
-        d, _ = draft_of(draft_ids, None, row, k < drafts_of(num_draft, b, width), listed)
-        inv, greedy = scaling(draft_temperature, b)
-        needed = (d >= 0) & (d < listed) & (greedy == 0) & (chunk * CHUNK < draft_size)
-        if draft_lse is not None:
-            needed = needed & (d // CHUNK == chunk)
-        if needed:
-            write_stats(
-                row_of(draft, b, k, draft_stride_b, draft_stride_k), draft_size, d2t, inv,
-                cut_of(draft_cut, row, greedy), row,
-                draft_offsets, draft_edit_ids, draft_operations, draft_values,
-                chunk, slot, chunks, d, peaks, masses, None, None, at, draft_lse is None,
-            )  # fmt: skip
-
-
-@triton.jit
-def row_sums(peaks, masses, slots, needed, chunks, row_chunks, CHUNKS: tl.constexpr):
-    """(max, sum) [ROWS] of the partials of `slots`; -inf, 0 where not `needed`."""
-    c = tl.arange(0, CHUNKS)
-    cells = slots[:, None] * chunks + c[None, :]
-    there = needed[:, None] & (c < row_chunks)[None, :]
-    return merged(
-        tl.load(peaks + cells, mask=there, other=IMPOSSIBLE),
-        tl.load(masses + cells, mask=there, other=0.0),
-    )
+from dsi_native.kernels.triton.stats import ROWS, first_of_max, row_sums, status_until
 
 
 @triton.jit
 def pick(values, here):
     """The one value where `here`; 0 where there is none."""
     return tl.sum(tl.where(here, values, 0))
-
-
-@triton.jit
-def first_of_max(peaks, firsts, slots, row_peak, needed, chunks, row_chunks, CHUNKS: tl.constexpr):
-    """int32 [ROWS]: the lowest id of each row's maximum."""
-    c = tl.arange(0, CHUNKS)
-    cells = slots[:, None] * chunks + c[None, :]
-    there = needed[:, None] & (c < row_chunks)[None, :]
-    tops = tl.load(peaks + cells, mask=there, other=IMPOSSIBLE) == row_peak[:, None]
-    return tl.min(tl.load(firsts + cells, mask=there & tops, other=NO_ID), 1)
-
-
-@triton.jit
-def status_until(odds, slots, needed, chunks, row_chunks, CHUNKS: tl.constexpr):
-    """Status bits of what the rows `needed` hold."""
-    c = tl.arange(0, CHUNKS)
-    cells = slots[:, None] * chunks + c[None, :]
-    there = needed[:, None] & (c < row_chunks)[None, :]
-    return status_of(tl.sum(tl.sum(tl.load(odds + cells, mask=there, other=0), 1)))
 
 
 @triton.jit
@@ -170,6 +66,42 @@ def draft_sums(
 
 
 @triton.jit
+def draft_law(
+    draft, draft_lse, peaks, masses, at, slots, index, t, size, draft_size, greedy, chunks,
+    CHUNKS: tl.constexpr,
+):  # fmt: skip
+    """(speaks, q(d), peak, scale) [ROWS] of drafts t; q(v) = exp(y_v - peak) * scale.
+
+    Without a law, or greedily, q is 1 at the draft. A draft with q = 0, or that the target's row
+    cannot hold and no law explains, does not speak: it says nothing about the noise.
+    """
+    peak = tl.zeros([ROWS], tl.float32)
+    scale = tl.zeros([ROWS], tl.float32)
+    q = tl.full([ROWS], 1.0, tl.float32)
+    lawful = t < -1
+    if draft is not None:
+        lawful = (t >= 0) & (greedy == 0)
+        peak, scale = draft_sums(
+            draft_lse, peaks, masses, slots, index, lawful, chunks, draft_size, CHUNKS
+        )
+        y = tl.load(at + slots, mask=lawful, other=IMPOSSIBLE)
+        q = tl.where(greedy, 1.0, tl.exp(y - peak) * scale)
+    return (t >= 0) & (q > 0.0) & ((t < size) | lawful), q, peak, scale
+
+
+@triton.jit
+def write_others(tokens, logprob, lse, row, k, stop, width, t, z, row_peak, row_mass):
+    """Tokens of the rows before `stop` (accepted) and after it (none); `stop` has its own."""
+    others = (k <= width) & (k != stop)
+    tl.store(tokens + row, tl.where(k < stop, t, -1), mask=others)
+    if logprob is not None:
+        row_lse = row_peak + tl.log(row_mass)
+        none = float("nan")
+        tl.store(logprob + row, tl.where(k < stop, z - row_lse, none), mask=others)
+        tl.store(lse + row, tl.where(k < stop, row_lse, none), mask=others)
+
+
+@triton.jit
 def q_of(
     draft, ids, base, size, draft_size, d2t, t2d, inv, least, row, peak, scale,
     offsets, edit_ids, operations, values,
@@ -184,6 +116,44 @@ def q_of(
         y = tl.load(draft + d, mask=known, other=IMPOSSIBLE).to(tl.float32)
     y = edited(y, ids, base, WORD, row, offsets, edit_ids, operations, values, d2t, draft_size)
     return tl.exp(scaled(y, known, inv, least) - peak) * scale
+
+
+@triton.jit
+def race_chunk(
+    target, draft, d2t, t2d, size, draft_size, inv, least, row,
+    offsets, edit_ids, operations, values,
+    draft_inv, draft_least, draft_row,
+    draft_offsets, draft_edit_ids, draft_operations, draft_values,
+    key, where, chunk, peak, scale, q_peak, q_scale, refused, subtract,
+):  # fmt: skip
+    """The best entry of one chunk. `target` and `draft` point at the row that is drawn from.
+
+    Whoever has a residual runs for it and is `first`; whoever has none runs for p, which counts
+    where nobody has any. refused: the draft's id, -1 for none. subtract: q is a law, not a point.
+    """
+    w0, w1, w2, w3 = words_of(key, where, RESIDUAL, chunk * WORD + tl.arange(0, WORD))
+    best = tl.zeros([WORD], tl.uint64)
+    w = tl.full((), 0, tl.int32)
+    base = chunk * CHUNK
+    while (w < 4) & (base < size):  # unrolled it would need half as many registers again
+        ids, _, _, z = row_tile(
+            target, base, WORD, size, None, inv, least, row, offsets, edit_ids, operations, values
+        )
+        p = tl.exp(z - peak) * scale
+        left = tl.where(ids == refused, 0.0, p)
+        if draft is not None:  # noqa: SIM102, one is decided when compiling
+            if subtract:
+                left = p - q_of(
+                    draft, ids, base, size, draft_size, d2t, t2d, draft_inv, draft_least,
+                    draft_row, q_peak, q_scale,
+                    draft_offsets, draft_edit_ids, draft_operations, draft_values,
+                )  # fmt: skip
+        some = left > 0.0
+        score = tl.where(some, left, p) / exponential(chosen_word(w, w0, w1, w2, w3))
+        best = tl.maximum(best, entry(score, some, z > IMPOSSIBLE, ids))
+        w += 1
+        base += WORD
+    return tl.max(best)
 
 
 @triton.jit(do_not_specialize=["batch", "width", "listed", "chunks"])
@@ -214,9 +184,8 @@ def verify_kernel(
     key = tl.load(seed + b).to(tl.uint64, bitcast=True)
     start = tl.load(position + b)
 
-    end = tl.full(
-        (), -1, tl.int32
-    )  # the row that ends the request, and what there is to know of it
+    # The row that ends the request, and what there is to know of it.
+    end = tl.full((), -1, tl.int32)
     first = tl.full((), 0, tl.int32)
     bits = tl.full((), 0, tl.int32)
     top = tl.full((), -1, tl.int32)
@@ -233,28 +202,20 @@ def verify_kernel(
         row_peak, row_mass = row_sums(peaks, masses, row, judged, chunks, own_chunks, CHUNKS)
         lives = row_peak > IMPOSSIBLE
         d, t = draft_of(draft_ids, d2t, index, k < count, listed)
+        speaks, q, row_q_peak, row_q_scale = draft_law(
+            draft, draft_lse, peaks, masses, at, batch * (width + 1) + index, index,
+            t, size, draft_size, draft_greedy, chunks, CHUNKS,
+        )  # fmt: skip
         z = tl.load(at + row, mask=(t >= 0) & (t < size), other=IMPOSSIBLE)
         if greedy:
             ids = first_of_max(peaks, firsts, row, row_peak, judged, chunks, own_chunks, CHUNKS)
+            accepted = t == ids
         else:
             ids = tl.full([ROWS], -1, tl.int32)
-
-        lawful = k < 0
-        q = tl.full([ROWS], 1.0, tl.float32)
-        row_q_peak = tl.zeros([ROWS], tl.float32)
-        row_q_scale = tl.zeros([ROWS], tl.float32)
-        if draft is not None:
-            slot = batch * (width + 1) + index
-            lawful = (t >= 0) & (draft_greedy == 0)  # else a point mass, if anything
-            row_q_peak, row_q_scale = draft_sums(
-                draft_lse, peaks, masses, slot, index, lawful, chunks, draft_size, CHUNKS
-            )
-            y = tl.load(at + slot, mask=lawful, other=IMPOSSIBLE)
-            q = tl.where(draft_greedy, 1.0, tl.exp(y - row_q_peak) * row_q_scale)
-        speaks = (t >= 0) & (q > 0.0) & ((t < size) | lawful)
-        p = tl.exp(z - finite_or_zero(row_peak)) * tl.div_rn(1.0, tl.where(lives, row_mass, 1.0))
-        u, _, _, _ = words_of(key, start + k, ACCEPT, tl.full((), 0, tl.uint32))
-        accepted = tl.where(greedy, t == ids, speaks & (odd_grid(u) * q < p))
+            u, _, _, _ = words_of(key, start + k, ACCEPT, tl.full((), 0, tl.uint32))
+            p = tl.exp(z - finite_or_zero(row_peak))
+            p *= tl.div_rn(1.0, tl.where(lives, row_mass, 1.0))
+            accepted = speaks & (odd_grid(u) * q < p)
         accepted = accepted & lives & (k < count)
 
         stop = tl.min(tl.where(judged & (accepted == 0), k, NO_ID))
@@ -263,13 +224,7 @@ def verify_kernel(
         mute = here & (k < count) & (speaks == 0) & (d != -1) & lives & (greedy == 0)
         bits |= tl.max(tl.where(mute, Q_ZERO, 0)) | tl.max(tl.where(here & (lives == 0), EMPTY, 0))
         if chunk == 0:
-            behind = (k <= width) & (here == 0)
-            row_lse = row_peak + tl.log(row_mass)
-            tl.store(tokens + row, tl.where(k < stop, t, -1), mask=behind)
-            if logprob is not None:
-                none = float("nan")
-                tl.store(logprob + row, tl.where(k < stop, z - row_lse, none), mask=behind)
-                tl.store(lse + row, tl.where(k < stop, row_lse, none), mask=behind)
+            write_others(tokens, logprob, lse, row, k, stop, width, t, z, row_peak, row_mass)
         end = tl.where(stop == NO_ID, -1, stop)
         top = tl.max(tl.where(here & lives, ids, -1))
         peak = pick(row_peak, here)
@@ -279,19 +234,18 @@ def verify_kernel(
         refused = tl.max(tl.where(here & speaks, t, -1))
         first += ROWS
 
-    row = b * (width + 1) + end
     if chunk == 0:
+        tl.store(num_accepted + b, end)
         while first <= width:
             k = first + tl.arange(0, ROWS)
-            behind = k <= width
-            tl.store(tokens + b * (width + 1) + k, tl.full([ROWS], -1, tl.int32), mask=behind)
-            if logprob is not None:
-                none = tl.full([ROWS], float("nan"), tl.float32)
-                tl.store(logprob + b * (width + 1) + k, none, mask=behind)
-                tl.store(lse + b * (width + 1) + k, none, mask=behind)
+            nothing = tl.zeros([ROWS], tl.float32)
+            none = tl.full([ROWS], -1, tl.int32)
+            row = b * (width + 1) + k
+            write_others(tokens, logprob, lse, row, k, end, width, none, nothing, nothing, nothing)
             first += ROWS
-        tl.store(num_accepted + b, end)
 
+    row = b * (width + 1) + end
+    index = b * width + end
     if greedy | (peak == IMPOSSIBLE):
         if chunk == 0:
             tl.store(tokens + row, top)
@@ -302,37 +256,22 @@ def verify_kernel(
                 tl.store(lse + row, tl.where(top < 0, none, peak + tl.log(mass)))
         return
 
-    calls = chunk * WORD + tl.arange(0, WORD)
-    w0, w1, w2, w3 = words_of(key, start + end, RESIDUAL, calls)
-    scale = tl.div_rn(1.0, mass)
+    logits = row_of(target, b, end, stride_b, stride_k)
     least = cut_of(cut, row, greedy)
-    entrants = tl.zeros([WORD], tl.uint64)
-    w = tl.full((), 0, tl.int32)
-    base = chunk * CHUNK
-    while (w < 4) & (base < size):  # unrolled it would need half as many registers again
-        ids, _, _, z = row_tile(
-            row_of(target, b, end, stride_b, stride_k), base, WORD, size, None, inv, least, row,
-            offsets, edit_ids, operations, values,
-        )  # fmt: skip
-        p = tl.exp(z - peak) * scale
-        left = tl.where(ids == refused, 0.0, p)
-        if draft is not None:  # noqa: SIM102, one is decided when compiling
-            if (refused >= 0) & (draft_greedy == 0):
-                index = b * width + end
-                left = p - q_of(
-                    row_of(draft, b, end, draft_stride_b, draft_stride_k),
-                    ids, base, size, draft_size, d2t, t2d, draft_inv,
-                    cut_of(draft_cut, index, draft_greedy), index, q_peak, q_scale,
-                    draft_offsets, draft_edit_ids, draft_operations, draft_values,
-                )  # fmt: skip
-        clock = exponential(chosen_word(w, w0, w1, w2, w3))
-        some = left > 0.0
-        score = tl.where(some, left, p) / clock
-        entrants = tl.maximum(entrants, entry(score, some, z > IMPOSSIBLE, ids))
-        w += 1
-        base += WORD
-
-    tl.atomic_max(best + b, tl.max(entrants), sem="relaxed")
+    subtract = (refused >= 0) & (draft_greedy == 0)
+    draft_least = tl.full((), IMPOSSIBLE, tl.float32)
+    if draft is not None:
+        draft += b.to(tl.int64) * draft_stride_b + end.to(tl.int64) * draft_stride_k
+        if subtract:  # else there may be no such row
+            draft_least = cut_of(draft_cut, index, draft_greedy)
+    entrant = race_chunk(
+        logits, draft, d2t, t2d, size, draft_size, inv, least, row,
+        offsets, edit_ids, operations, values,
+        draft_inv, draft_least, index,
+        draft_offsets, draft_edit_ids, draft_operations, draft_values,
+        key, start + end, chunk, peak, tl.div_rn(1.0, mass), q_peak, q_scale, refused, subtract,
+    )  # fmt: skip
+    tl.atomic_max(best + b, entrant, sem="relaxed")
     tl.debug_barrier()  # the arrival releases what all threads of this program have written
     if tl.atomic_add(arrivals + b, 1, sem="acq_rel") == own_chunks - 1:
         winner = tl.atomic_xchg(best + b, tl.full((), 0, tl.uint64), sem="relaxed")
@@ -342,8 +281,8 @@ def verify_kernel(
         tl.store(status + b, bits | tl.where(from_first(winner), 0, ZERO_RESIDUAL))
         if logprob is not None:
             ids, _, _, z = row_tile(
-                row_of(target, b, end, stride_b, stride_k), token // 16 * 16, 16, size, None, inv,
-                least, row, offsets, edit_ids, operations, values,
+                logits, token // 16 * 16, 16, size, None, inv, least, row,
+                offsets, edit_ids, operations, values,
             )  # fmt: skip
             row_lse = peak + tl.log(mass)
             tl.store(logprob + row, tl.max(tl.where(ids == token, z, IMPOSSIBLE)) - row_lse)
