@@ -1,6 +1,7 @@
 // The laws of single draws and of coupled draws.
 #include <array>
 
+#include "support/effort.h"
 #include "support/laws.h"
 
 using namespace dsi;
@@ -84,13 +85,13 @@ TEST_CASE("draws follow p: small, wide, cut, and with many impossible ids") {
   const Doubles five = {0.4, 0.3, 0.15, 0.1, 0.05};
   OwnedLaw small = law_of(five);
   for (const std::uint32_t tag : {kCoupledNoise, kDraftNoise, kResidual}) {
-    CHECK(chi_square_sigmas(
-              histogram(5, 30'000, [&](Position at) { return small.draw(kSeed, at, tag); }), five) <
-          4.0);
+    CHECK(chi_square_sigmas(histogram(5, test::effort(30'000),
+                                      [&](Position at) { return small.draw(kSeed, at, tag); }),
+                            five) < 4.0);
   }
   const Doubles wide = random_law(4'300, 2.5F, 1);
   OwnedLaw wide_law = law_of(wide);
-  CHECK(chi_square_sigmas(histogram(wide.size(), 2'000,
+  CHECK(chi_square_sigmas(histogram(wide.size(), test::effort(2'000),
                                     [&](Position at) { return wide_law.draw_coupled(kSeed, at); }),
                           wide) < 4.0);
 
@@ -101,9 +102,9 @@ TEST_CASE("draws follow p: small, wide, cut, and with many impossible ids") {
   const double total = std::accumulate(expected.begin(), expected.end(), 0.0);
   for (double &p : expected)
     p /= total;
-  CHECK(chi_square_sigmas(
-            histogram(5, 25'000, [&](Position at) { return cut.draw_coupled(kSeed, at); }),
-            expected) < 4.0);
+  CHECK(chi_square_sigmas(histogram(5, test::effort(25'000),
+                                    [&](Position at) { return cut.draw_coupled(kSeed, at); }),
+                          expected) < 4.0);
 }
 
 TEST_CASE("noise belongs to the id: the width of the vocabulary changes nothing") {
@@ -130,7 +131,8 @@ TEST_CASE("neighbouring positions and different purposes are independent") {
   }
   const auto pairs = [&](const std::function<Token(Position)> &first,
                          const std::function<Token(Position)> &second) {
-    return histogram(16, 30'000, [&](Position at) { return first(at) * 4 + second(at); });
+    return histogram(16, test::effort(30'000),
+                     [&](Position at) { return first(at) * 4 + second(at); });
   };
   const auto draw = [&](std::uint32_t tag, Position step, Position offset) {
     return [&law, tag, step, offset](Position at) mutable {
@@ -150,7 +152,7 @@ TEST_CASE("coupled: both follow their own law and agree as often as the formula 
     const Doubles q = random_law(size, 1.0F, 22);
     OwnedLaw target = law_of(p);
     OwnedLaw drafter = law_of(q);
-    const int kSamples = size == 5 ? 30'000 : 8'000;
+    const int kSamples = test::effort(size == 5 ? 30'000 : 8'000);
     Doubles from_p(size, 0.0);
     Doubles from_q(size, 0.0);
     double agreed = 0.0;

@@ -143,7 +143,7 @@ TEST_CASE("the test above sees a drafter that lies about its law") {
   five.lse = std::log(5.0);
   const auto uniform = std::make_shared<const DraftLaw>(five);
   const Sample sample =
-      draw_many(kSettings[0], laws, params, 5000, [&](const Draft &) { return uniform; });
+      draw_many(kSettings[0], laws, params, 2000, [&](const Draft &) { return uniform; });
   CHECK(chi_square_excess(sample.first_two, exact_joint(laws, params, kZeros, 2)) > 10.0);
 }
 

@@ -1,4 +1,5 @@
 // The rejection rule: joint laws of draft and token, and the faults that others have shipped.
+#include "support/effort.h"
 #include "support/laws.h"
 
 using namespace dsi;
@@ -39,7 +40,7 @@ TEST_CASE("rejection: draft and token follow the joint law, the token alone foll
     OwnedLaw target_law = law_of(target);
     OwnedLaw draft_law = law_of(drafter);
     const auto q = travelling(draft_law);
-    constexpr int kSamples = 30'000;
+    constexpr int kSamples = test::effort(30'000);
     Doubles joint(25, 0.0);
     Doubles out(5, 0.0);
     double kept = 0.0;
@@ -77,7 +78,7 @@ TEST_CASE("rejection with cuts on both sides: what the target cut never comes ou
     total += p[x] = std::exp(static_cast<double>(target_row[x]) / 0.7);
   for (double &x : p)
     x /= total;
-  const Doubles seen = histogram(5, 25'000, [&](Position at) {
+  const Doubles seen = histogram(5, test::effort(25'000), [&](Position at) {
     return target.judge_rejection({drafter.draw(kSeed, at, kDraftNoise), q}, kSeed, at);
   });
   CHECK(chi_square_sigmas(seen, p) < 4.0);
@@ -109,7 +110,7 @@ TEST_CASE("rejection of a point mass: kept with p(x), else p without x; like a o
     one_hot[static_cast<std::size_t>(draft)] = 1.0;
     const auto law = travelling(one_hot);
     int different = 0;
-    const Doubles seen = histogram(5, 25'000, [&](Position at) {
+    const Doubles seen = histogram(5, test::effort(25'000), [&](Position at) {
       const Token token = target.judge_rejection({draft, nullptr}, kSeed, at);
       different += token != target.judge_rejection({draft, law}, kSeed, at) ? 1 : 0;
       return token;
@@ -141,7 +142,7 @@ TEST_CASE("rejection with a residual of zero everywhere draws from p") {
     for (double &x : expected)
       x *= 0.5;
     expected[static_cast<std::size_t>(draft)] += 0.5;
-    const Doubles seen = histogram(5, 25'000, [&](Position at) {
+    const Doubles seen = histogram(5, test::effort(25'000), [&](Position at) {
       return target.judge_rejection({draft, q}, kSeed, at);
     });
     CHECK(chi_square_sigmas(seen, expected) < 4.0);
@@ -165,7 +166,7 @@ TEST_CASE("rejection: ids of -1 or outside are rejected, never an index, and p i
                             std::numeric_limits<Token>::min()}) {
     for (const auto &law :
          {q, std::shared_ptr<const DraftLaw>(), std::make_shared<const DraftLaw>()}) {
-      const Doubles seen = histogram(5, 4'000, [&](Position at) {
+      const Doubles seen = histogram(5, test::effort(4'000), [&](Position at) {
         return target.judge_rejection({draft, law}, kSeed, at);
       });
       CHECK(chi_square_sigmas(seen, p) < 4.0);
@@ -179,7 +180,7 @@ TEST_CASE("rejection: a drafter's vocabulary may be wider or narrower than the t
   for (const Doubles &q : {Doubles{0.1, 0.1, 0.1, 0.1, 0.1, 0.2, 0.3}, Doubles{0.1, 0.3, 0.6}}) {
     OwnedLaw drafter = law_of(q);
     const auto law = travelling(drafter);
-    const Doubles seen = histogram(5, 25'000, [&](Position at) {
+    const Doubles seen = histogram(5, test::effort(25'000), [&](Position at) {
       return target.judge_rejection({drafter.draw(kSeed, at, kDraftNoise), law}, kSeed, at);
     });
     CHECK(chi_square_sigmas(seen, p) < 4.0);
@@ -192,7 +193,7 @@ TEST_CASE("rejection: a draft its own law calls impossible, or a law of NaN, sti
   const auto zero = travelling(Doubles{0.5, 0.0, 0.5, 0.0, 0.0});
   const auto nan = travelling(Doubles(5, std::nan("")));
   for (const auto &law : {zero, nan}) {
-    const Doubles seen = histogram(5, 25'000, [&](Position at) {
+    const Doubles seen = histogram(5, test::effort(25'000), [&](Position at) {
       return target.judge_rejection({1, law}, kSeed, at);
     });
     CHECK(chi_square_sigmas(seen, p) < 4.0);
