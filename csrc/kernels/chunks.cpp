@@ -66,8 +66,13 @@ const float *ChunkReader::read(std::int64_t chunk) {
     }
   }
   patch(begin, count);
-  std::fill(to + count, to + kChunk, -kInf);
+  std::fill(to + count, to + padded(chunk), -kInf);
   return to;
+}
+
+void ChunkReader::pad_whole(std::int64_t chunk) {
+  if (row_.size - chunk * kChunk < kChunk)
+    std::fill(buffer_->values + padded(chunk), buffer_->values + kChunk, -kInf);
 }
 
 void ChunkReader::patch(std::int64_t begin, std::int64_t count) {

@@ -16,9 +16,11 @@ public:
   std::int64_t chunks() const { return (row_.size + kChunk - 1) / kChunk; }
   // How many ids of a chunk a pass has to look at: what is behind the row's end is -inf.
   std::int64_t padded(std::int64_t chunk) const;
-  // x of chunk*kChunk, ... : edited, -inf where the map leaves it out, kChunk values. The row
+  // x of chunk*kChunk, ... : edited, -inf where the map leaves it out, padded() values. The row
   // itself where that will do, else a copy that lives until the next read().
   const float *read(std::int64_t chunk);
+  // Makes the chunk that was read last kChunk values long.
+  void pad_whole(std::int64_t chunk);
   float at(std::int64_t id) const; // the same for one id inside the row
 
   // From now on read() gives clamped z instead of x. For rows that leave float32's range.

@@ -110,6 +110,7 @@ void RowLaw::race_all(const Noise &noise, std::int64_t chunk, const float *x, co
                       Enter enter) {
   const auto begin = static_cast<Token>(chunk * kChunk);
   const float most = chunk_z(chunk);
+  reader_.pad_whole(chunk); // a call of Philox serves ids a quarter of a chunk apart
   RaceChunk pass{noise, chunk, x, 0, inverse_, max_, cut_, 0.0F, 0};
   pass.groups = static_cast<std::int32_t>(
       std::min<std::int64_t>((row_.size - begin + 15) / 16, kChunk / kPadding));
