@@ -54,7 +54,8 @@ pytest: $(VENV)/.test
 
 # Each script says itself whether its claims held; one that fails does not keep the others from running.
 bench: $(VENV)/.test
-	@status=0; for script in bench/e2e/*.py; do \
+	@$(PIP_INSTALL) pybind11
+	@status=0; for script in bench/e2e/*.py bench/micro/*.py; do \
 	  echo "== $$script"; $(BIN)/python $$script || status=1; done; exit $$status
 
 # --- the virtual environment -------------------------------------------------------------------

@@ -1,0 +1,241 @@
+"""The C++ verification kernels against torch eager and transformers' `_speculative_sampling`.
+
+One thread, float32, medians of interleaved runs; every draft is accepted, so that nobody saves a
+row. Beside it: one plain sum over the same bytes, and the cut kernel against torch.sort.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "e2e"))
+from rig import report
+from rig.inputs import prompts
+
+FASTER_THAN_TRANSFORMERS = 3.0
+CUT_FASTER_THAN_SORT = 10.0
+HEADLINE = (151_936, 5, 1)
+REAL_WIDTH = 49_152
+
+
+def real_rows(count: int) -> np.ndarray:
+    """float32 [count, 49152]: the last rows of SmolLM2 over a prompt."""
+    import torch
+
+    import dsi_native
+
+    model = dsi_native.load_model("smollm2", dtype="float32")
+    ids = torch.from_numpy(prompts(1)[0].ids(model.tokenizer).astype(np.int64))[None]
+    with torch.inference_mode():
+        logits = model.model(ids).logits[0, -count:]
+    return logits.float().numpy().copy()
+
+
+def widened(rows: np.ndarray, width: int) -> np.ndarray:
+    """Real rows at another width: shuffled copies side by side, each 1.5 below the one before."""
+    at = np.arange(width)
+    turn = at // REAL_WIDTH
+    source = (at * 7919 + turn) % REAL_WIDTH
+    return (rows[:, source] - 1.5 * turn).astype(np.float32)
+
+
+class Inputs:
+    """Target rows [B, K+1, V], draft rows near them, and drafts that both rules accept."""
+
+    def __init__(self, kind: str, width: int, drafts: int, batch: int, real: np.ndarray) -> None:
+        import torch
+
+        from dsi_native import kernels
+
+        random = np.random.default_rng(width + drafts)
+        shape = (batch, drafts + 1, width)
+        if kind == "real":
+            one = widened(real[: drafts + 1], width)
+            self.target = np.ascontiguousarray(np.broadcast_to(one, shape))
+        else:
+            self.target = random.normal(size=shape).astype(np.float32)
+        noise = random.normal(0.0, 0.05, size=(batch, drafts, width)).astype(np.float32)
+        self.draft = np.ascontiguousarray(self.target[:, :-1] + noise)
+        self.seed = np.arange(batch, dtype=np.uint64) + 7
+        self.position = np.full(batch, 11, np.int64)
+        self.ids = {mode: self._accepted(kernels, mode) for mode in ("rejection", "coupled")}
+        self.torch_target = torch.from_numpy(self.target)
+        self.torch_draft = torch.from_numpy(self.draft)
+        ids = self.ids["rejection"].astype(np.int64)
+        self.torch_ids = torch.from_numpy(ids)
+        prompt = np.zeros((batch, 3), np.int64)
+        self.candidates = torch.from_numpy(np.concatenate([prompt, ids], axis=1))
+        self.lse = torch.from_numpy(self.draft).logsumexp(-1).numpy()
+
+    def verify(self, mode: str, **more: Any) -> Any:
+        from dsi_native import kernels
+
+        rows = {"draft_logits": self.draft} if mode == "rejection" else {}
+        return kernels.verify(
+            self.target, self.ids[mode], seed=self.seed, position=self.position, mode=mode,
+            **rows, **more,
+        )  # fmt: skip
+
+    def _accepted(self, kernels: Any, mode: str) -> np.ndarray:
+        """The likeliest ids (p > q * u mostly holds there), and what the rule says where not."""
+        ids = self.target[:, :-1].argmax(-1).astype(np.int32)
+        self.ids = {mode: ids}
+        for _ in range(50):
+            out = self.verify(mode)
+            rejected = out.num_accepted < ids.shape[1]
+            if not rejected.any():
+                return ids
+            for b in np.flatnonzero(rejected):
+                k = out.num_accepted[b]
+                ids[b, k] = out.tokens[b, k]
+        raise SystemExit(f"no accepted drafts were found for {mode}")
+
+
+def torch_rejection(x: Inputs) -> None:
+    """The textbook rule in torch eager, over the batch."""
+    import torch
+
+    p, q = x.torch_target.softmax(-1), x.torch_draft.softmax(-1)
+    p_draft = p[:, :-1].gather(-1, x.torch_ids[..., None])[..., 0]
+    q_draft = q.gather(-1, x.torch_ids[..., None])[..., 0]
+    accepted = (torch.rand_like(q_draft) * q_draft < p_draft).int().cumprod(-1).sum(-1)
+    for b, n in enumerate(accepted.tolist()):
+        left = p[b, n] if n == q.shape[1] else (p[b, n] - q[b, n]).clamp_(min=0)
+        torch.multinomial(left, 1)
+
+
+def torch_coupled(x: Inputs) -> None:
+    """Gumbel-max in torch eager, over all rows."""
+    import torch
+
+    noise = torch.empty_like(x.torch_target).exponential_().log_()
+    (x.torch_target - noise).argmax(-1)
+
+
+def transformers_rejection(x: Inputs) -> None:
+    """It takes one request at a time."""
+    from transformers.generation.utils import _speculative_sampling
+
+    for b in range(len(x.candidates)):
+        _speculative_sampling(
+            x.candidates[b : b + 1], x.torch_draft[b : b + 1], x.torch_draft.shape[1],
+            x.torch_target[b : b + 1], False,
+        )  # fmt: skip
+
+
+def medians(ways: dict[str, Callable[[], Any]], runs: int) -> dict[str, float]:
+    """Microseconds by name: each warmed up once, then they take turns."""
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for turn, (name, way) in itertools.product(range(runs + 1), ways.items()):
+        start = time.perf_counter()
+        way()
+        if turn > 0:
+            times[name].append(1e6 * (time.perf_counter() - start))
+    return {name: report.median(taken) for name, taken in times.items()}
+
+
+def measure(kind: str, x: Inputs, runs: int) -> dict[str, float]:
+    return medians(
+        {
+            "rejection": lambda: x.verify("rejection"),
+            "rejection, lse given": lambda: x.verify("rejection", draft_lse=x.lse),
+            "coupled": lambda: x.verify("coupled"),
+            "torch rejection": lambda: torch_rejection(x),
+            "torch coupled": lambda: torch_coupled(x),
+            "transformers": lambda: transformers_rejection(x),
+            "sum": lambda: (x.torch_target.sum(), x.torch_draft.sum()),
+        },
+        runs,
+    )
+
+
+def cuts(kind: str, row: np.ndarray, runs: int) -> dict[str, float]:
+    import torch
+
+    from dsi_native import kernels
+
+    logits = torch.from_numpy(row)
+    return medians(
+        {
+            "cut": lambda: kernels.cut(row, top_p=0.9),
+            "sort": lambda: torch.sort(logits, descending=True),
+        },
+        runs,
+    )
+
+
+def main() -> int:
+    parser = report.options(__doc__)
+    parser.add_argument("--quick", action="store_true", help="only the row that is judged")
+    parser.add_argument("--runs", type=int, default=9, help="repetitions (default 9)")
+    arguments = parser.parse_args()
+    facts = report.begin("verification kernels, one thread")
+
+    import torch
+
+    torch.set_num_threads(1)
+    real = real_rows(9)
+    sizes = [HEADLINE] if arguments.quick else list(
+        itertools.product((32_000, 151_936), (1, 5, 8), (1, 8))
+    )  # fmt: skip
+    shown = report.table(
+        f"Microseconds, median of {arguments.runs} interleaved runs (and how many times ours)",
+        *("logits", "V", "K", "B", "rejection", "lse given", "coupled", "torch rejection"),
+        *("torch coupled", "transformers", "plain sum"),
+    )
+    ok, rows = True, []
+    judged: dict[str, dict[str, float]] = {}
+    for kind, (width, drafts, batch) in itertools.product(("gaussian", "real"), sizes):
+        got = measure(kind, Inputs(kind, width, drafts, batch, real), arguments.runs)
+        rows.append({"logits": kind, "V": width, "K": drafts, "B": batch, **got})
+        if (width, drafts, batch) == HEADLINE:
+            judged[kind] = got
+        ours = got["rejection"]
+        shown.add_row(
+            *(kind, f"{width:,}", str(drafts), str(batch), f"{ours:.0f}"),
+            *(f"{got['rejection, lse given']:.0f}", f"{got['coupled']:.0f}"),
+            f"{got['torch rejection']:.0f} ({got['torch rejection'] / ours:.1f}x)",
+            f"{got['torch coupled']:.0f} ({got['torch coupled'] / got['coupled']:.1f}x)",
+            f"{got['transformers']:.0f} ({got['transformers'] / ours:.1f}x)",
+            f"{got['sum']:.0f} ({got['sum'] / ours:.2f}x)",
+        )
+    report.console.print(shown)
+    for kind, got in judged.items():
+        ratio = got["transformers"] / got["rejection"]
+        ok &= report.verdict(
+            ratio >= FASTER_THAN_TRANSFORMERS,
+            f"{kind}: rejection is at least {FASTER_THAN_TRANSFORMERS:g}x faster than "
+            f"transformers' ({ratio:.1f}x; {got['rejection'] / got['sum']:.1f} times "
+            "one sum of the same bytes)",
+        )
+        ratio, beside = (got["coupled"] / got[k] for k in ("rejection", "rejection, lse given"))
+        ok &= report.verdict(
+            ratio <= 1.0,
+            f"{kind}: coupled is no slower than rejection ({ratio:.2f} of it; "
+            f"{beside:.2f} of it where the drafter gives its lse)",
+        )
+    for kind, row in (
+        ("gaussian", np.random.default_rng(3).normal(size=(1, HEADLINE[0])).astype(np.float32)),
+        ("real", widened(real[:1], HEADLINE[0])),
+    ):
+        got = cuts(kind, row, 3 * arguments.runs)
+        rows.append({"logits": kind, "V": HEADLINE[0], **got})
+        ratio = got["sort"] / got["cut"]
+        ok &= report.verdict(
+            ratio >= CUT_FASTER_THAN_SORT,
+            f"{kind}: the cut at top-p 0.9 is at least {CUT_FASTER_THAN_SORT:g}x faster than "
+            f"torch.sort ({ratio:.0f}x: {got['cut']:.0f} us)",
+        )
+    report.end(facts, arguments, rows=rows)
+    return 0 if ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
