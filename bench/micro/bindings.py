@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import os
+import shutil
 import subprocess
 import sys
 import time
@@ -26,6 +28,12 @@ CALLS, RUNS = 20_000, 15
 
 def build() -> None:
     """Raises SystemExit with what is missing."""
+    # cmake and ninja may come from the virtual environment.
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    for command in ("cmake", "ninja"):
+        if shutil.which(command, path=path) is None:
+            raise SystemExit(f"{command} is missing: pip install {command}")
+    cmake, environment = shutil.which("cmake", path=path), {**os.environ, "PATH": path}
     folders = {}
     for name, option in (("nanobind", "--cmake_dir"), ("pybind11", "--cmakedir")):
         if importlib.util.find_spec(name) is None:
@@ -33,12 +41,12 @@ def build() -> None:
         asked = [sys.executable, "-m", name, option]
         folders[name] = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
     for command in (
-        ["cmake", "-G", "Ninja", "-S", str(HERE / "bindings"), "-B", str(BUILD)]
+        [cmake, "-G", "Ninja", "-S", str(HERE / "bindings"), "-B", str(BUILD)]
         + [f"-D{name}_DIR={folder.strip()}" for name, folder in folders.items()]
         + [f"-DPython_EXECUTABLE={sys.executable}"],
-        ["cmake", "--build", str(BUILD)],
+        [cmake, "--build", str(BUILD)],
     ):
-        done = subprocess.run(command, capture_output=True, text=True)
+        done = subprocess.run(command, capture_output=True, text=True, env=environment)
         if done.returncode != 0:
             raise SystemExit(done.stdout + done.stderr)
 

@@ -1,11 +1,13 @@
 """The C++ verification kernels against torch eager and transformers' `_speculative_sampling`.
 
-One thread, float32, medians of interleaved runs; every draft is accepted, so that nobody saves a
-row. Beside it: one plain sum over the same bytes, and the cut kernel against torch.sort.
+One thread, float32, medians of interleaved runs; every rule accepts every draft, whatever its
+coins, so that nobody saves a row. Beside it: one plain sum over the same bytes, and the cut kernel
+against torch.sort.
 """
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import sys
 import time
@@ -47,12 +49,10 @@ def widened(rows: np.ndarray, width: int) -> np.ndarray:
 
 
 class Inputs:
-    """Target rows [B, K+1, V], draft rows near them, and drafts that both rules accept."""
+    """Target rows [B, K+1, V], draft rows near them, and drafts that all rules accept."""
 
     def __init__(self, kind: str, width: int, drafts: int, batch: int, real: np.ndarray) -> None:
         import torch
-
-        from dsi_native import kernels
 
         random = np.random.default_rng(width + drafts)
         shape = (batch, drafts + 1, width)
@@ -65,7 +65,13 @@ class Inputs:
         self.draft = np.ascontiguousarray(self.target[:, :-1] + noise)
         self.seed = np.arange(batch, dtype=np.uint64) + 7
         self.position = np.full(batch, 11, np.int64)
-        self.ids = {mode: self._accepted(kernels, mode) for mode in ("rejection", "coupled")}
+        likeliest = self.target[:, :-1].argmax(-1).astype(np.int32)
+        # By more than the noise of all others, so that q < p at the draft and no coin rejects it.
+        at = likeliest[..., None]
+        own = np.take_along_axis(self.draft, at, -1) - np.float32(1)
+        np.put_along_axis(self.draft, at, own, -1)
+        self.ids = {"rejection": likeliest, "coupled": likeliest.copy()}
+        self._agree()
         self.torch_target = torch.from_numpy(self.target)
         self.torch_draft = torch.from_numpy(self.draft)
         ids = self.ids["rejection"].astype(np.int64)
@@ -83,23 +89,18 @@ class Inputs:
             **rows, **more,
         )  # fmt: skip
 
-    def _accepted(self, kernels: Any, mode: str) -> np.ndarray:
-        """The likeliest ids (p > q * u mostly holds there), and what the rule says where not."""
-        ids = self.target[:, :-1].argmax(-1).astype(np.int32)
-        self.ids = {mode: ids}
-        for _ in range(50):
-            out = self.verify(mode)
-            rejected = out.num_accepted < ids.shape[1]
-            if not rejected.any():
-                return ids
-            for b in np.flatnonzero(rejected):
+    def _agree(self) -> None:
+        """Coupled drafts become the target's own tokens, one more in every round."""
+        ids = self.ids["coupled"]
+        for _ in range(ids.shape[1]):
+            out = self.verify("coupled")
+            for b in np.flatnonzero(out.num_accepted < ids.shape[1]):
                 k = out.num_accepted[b]
                 ids[b, k] = out.tokens[b, k]
-        raise SystemExit(f"no accepted drafts were found for {mode}")
 
 
-def torch_rejection(x: Inputs) -> None:
-    """The textbook rule in torch eager, over the batch."""
+def torch_rejection(x: Inputs) -> int:
+    """The textbook rule in torch eager, over the batch; the number of accepted drafts."""
     import torch
 
     p, q = x.torch_target.softmax(-1), x.torch_draft.softmax(-1)
@@ -109,6 +110,7 @@ def torch_rejection(x: Inputs) -> None:
     for b, n in enumerate(accepted.tolist()):
         left = p[b, n] if n == q.shape[1] else (p[b, n] - q[b, n]).clamp_(min=0)
         torch.multinomial(left, 1)
+    return int(accepted.sum())
 
 
 def torch_coupled(x: Inputs) -> None:
@@ -119,15 +121,47 @@ def torch_coupled(x: Inputs) -> None:
     (x.torch_target - noise).argmax(-1)
 
 
-def transformers_rejection(x: Inputs) -> None:
-    """It takes one request at a time."""
+def transformers_rejection(x: Inputs) -> int:
+    """One request at a time, it takes no more; the number of accepted drafts."""
     from transformers.generation.utils import _speculative_sampling
 
+    # Its fifth parameter is another one in other versions: only by name, and only where it exists.
+    parameters = inspect.signature(_speculative_sampling).parameters
+    more = {"is_done_candidate": False} if "is_done_candidate" in parameters else {}
+    accepted = 0
     for b in range(len(x.candidates)):
-        _speculative_sampling(
-            x.candidates[b : b + 1], x.torch_draft[b : b + 1], x.torch_draft.shape[1],
-            x.torch_target[b : b + 1], False,
-        )  # fmt: skip
+        one = slice(b, b + 1)
+        _, matches = _speculative_sampling(
+            x.candidates[one],
+            x.torch_draft[one],
+            x.torch_draft.shape[1],
+            x.torch_target[one],
+            **more,
+        )
+        accepted += int(matches)
+    return accepted
+
+
+def check_rules(x: Inputs) -> None:
+    """Raises SystemExit unless all accept the drafts of x, and reject what the target excludes."""
+    import torch
+
+    ways = {
+        "rejection": lambda: int(x.verify("rejection").num_accepted.sum()),
+        "coupled": lambda: int(x.verify("coupled").num_accepted.sum()),
+        "torch rejection": lambda: torch_rejection(x),
+        "transformers": lambda: transformers_rejection(x),
+    }
+    for name, way in ways.items():
+        if way() != x.torch_ids.numel():
+            raise SystemExit(f"{name} rejects drafts that it has to accept")
+    at = torch.from_numpy(np.stack(list(x.ids.values()), -1).astype(np.int64))
+    before = x.torch_target[:, :-1].gather(-1, at)
+    x.torch_target[:, :-1].scatter_(-1, at, -1e4)  # the memory is that of x.target
+    for name, way in ways.items():
+        if way() != 0:
+            raise SystemExit(f"{name} accepts drafts that the target excludes")
+    x.torch_target[:, :-1].scatter_(-1, at, before)
 
 
 def medians(ways: dict[str, Callable[[], Any]], runs: int) -> dict[str, float]:
@@ -141,7 +175,8 @@ def medians(ways: dict[str, Callable[[], Any]], runs: int) -> dict[str, float]:
     return {name: report.median(taken) for name, taken in times.items()}
 
 
-def measure(kind: str, x: Inputs, runs: int) -> dict[str, float]:
+def measure(x: Inputs, runs: int) -> dict[str, float]:
+    check_rules(x)
     return medians(
         {
             "rejection": lambda: x.verify("rejection"),
@@ -156,7 +191,7 @@ def measure(kind: str, x: Inputs, runs: int) -> dict[str, float]:
     )
 
 
-def cuts(kind: str, row: np.ndarray, runs: int) -> dict[str, float]:
+def cuts(row: np.ndarray, runs: int) -> dict[str, float]:
     import torch
 
     from dsi_native import kernels
@@ -193,7 +228,7 @@ def main() -> int:
     ok, rows = True, []
     judged: dict[str, dict[str, float]] = {}
     for kind, (width, drafts, batch) in itertools.product(("gaussian", "real"), sizes):
-        got = measure(kind, Inputs(kind, width, drafts, batch, real), arguments.runs)
+        got = measure(Inputs(kind, width, drafts, batch, real), arguments.runs)
         rows.append({"logits": kind, "V": width, "K": drafts, "B": batch, **got})
         if (width, drafts, batch) == HEADLINE:
             judged[kind] = got
@@ -225,7 +260,7 @@ def main() -> int:
         ("gaussian", np.random.default_rng(3).normal(size=(1, HEADLINE[0])).astype(np.float32)),
         ("real", widened(real[:1], HEADLINE[0])),
     ):
-        got = cuts(kind, row, 3 * arguments.runs)
+        got = cuts(row, 3 * arguments.runs)
         rows.append({"logits": kind, "V": HEADLINE[0], **got})
         ratio = got["sort"] / got["cut"]
         ok &= report.verdict(
