@@ -8,11 +8,10 @@ namespace {
 
 constexpr std::int64_t kCallsPerChunk = kNoiseChunk / 4;
 
-using Words = std::array<std::uint32_t, 4>;
-using Key = std::array<std::uint32_t, 2>;
+} // namespace
 
-// Inlined into the loop of chunk_bits, where the compiler may run several counters side by side.
-inline Words ten_rounds(const Words &counter, const Key &key) {
+std::array<std::uint32_t, 4> philox4x32_10(std::array<std::uint32_t, 4> counter,
+                                           std::array<std::uint32_t, 2> key) {
   auto [x0, x1, x2, x3] = counter;
   auto [k0, k1] = key;
   for (int round = 0; round < 10; ++round) {
@@ -28,47 +27,14 @@ inline Words ten_rounds(const Words &counter, const Key &key) {
   return {x0, x1, x2, x3};
 }
 
-Key key_of(std::uint64_t seed) {
-  return {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32U)};
-}
-
-Words counter_of(Position position, std::uint32_t tag) {
-  const auto bits = static_cast<std::uint64_t>(position);
-  return {0, tag, static_cast<std::uint32_t>(bits), static_cast<std::uint32_t>(bits >> 32U)};
-}
-
-} // namespace
-
-Words philox4x32_10(Words counter, Key key) { return ten_rounds(counter, key); }
-
 std::uint32_t token_bits(std::uint64_t seed, Position position, std::uint32_t tag, Token id) {
   const std::int64_t call = id / kNoiseChunk * kCallsPerChunk + id % kCallsPerChunk;
-  Words counter = counter_of(position, tag);
-  counter[0] = static_cast<std::uint32_t>(call);
-  return ten_rounds(counter,
-                    key_of(seed))[static_cast<std::size_t>(id % kNoiseChunk / kCallsPerChunk)];
-}
-
-void chunk_bits(std::uint64_t seed, Position position, std::uint32_t tag, std::int64_t chunk,
-                std::span<std::uint32_t> out) {
-  constexpr auto kStride = static_cast<std::size_t>(kCallsPerChunk);
-  const Key key = key_of(seed);
-  Words counter = counter_of(position, tag);
-  const auto first_call = static_cast<std::uint32_t>(chunk * kCallsPerChunk);
-  // A short chunk writes past its end into this buffer instead, so that the loop has no branch.
-  std::array<std::uint32_t, kNoiseChunk> whole;
-  const std::size_t calls = std::min(out.size(), kStride);
-  std::uint32_t *to = out.size() == whole.size() ? out.data() : whole.data();
-  for (std::size_t j = 0; j < calls; ++j) {
-    counter[0] = first_call + static_cast<std::uint32_t>(j);
-    const auto [x0, x1, x2, x3] = ten_rounds(counter, key);
-    to[j] = x0;
-    to[kStride + j] = x1;
-    to[2 * kStride + j] = x2;
-    to[3 * kStride + j] = x3;
-  }
-  if (to == whole.data())
-    std::copy_n(to, out.size(), out.data());
+  const auto at = static_cast<std::uint64_t>(position);
+  const auto words =
+      philox4x32_10({static_cast<std::uint32_t>(call), tag, static_cast<std::uint32_t>(at),
+                     static_cast<std::uint32_t>(at >> 32U)},
+                    {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32U)});
+  return words[static_cast<std::size_t>(id % kNoiseChunk / kCallsPerChunk)];
 }
 
 float exponential(std::uint32_t bits) {

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <span>
 
 #include "core/types.h"
 
@@ -25,10 +24,6 @@ std::array<std::uint32_t, 4> philox4x32_10(std::array<std::uint32_t, 4> counter,
 // The 32 bits of token `id` >= 0 at (seed, position, tag): call c = (id div 4096)*1024 + id mod
 // 1024, word (id mod 4096) div 1024. Independent of the vocabulary's size.
 std::uint32_t token_bits(std::uint64_t seed, Position position, std::uint32_t tag, Token id);
-
-// token_bits() of the ids chunk*4096, chunk*4096 + 1, ...: out.size() of them, at most 4096.
-void chunk_bits(std::uint64_t seed, Position position, std::uint32_t tag, std::int64_t chunk,
-                std::span<std::uint32_t> out);
 
 // w = min((bits + 0.5) * 2^-32, 1 - 2^-24), in (0, 1). float32 throughout: `bits` is rounded to
 // float32 (to nearest, ties to even), then 0.5 is added, then the exact product is taken.

@@ -31,6 +31,7 @@ struct SamplingParams {
 };
 
 inline constexpr float kGreedyTemperature = 1e-5F;
+inline bool is_greedy(float temperature) { return !(temperature >= kGreedyTemperature); } // NaN too
 
 enum class EditOperation : std::uint8_t {
   kAdd = 0,

@@ -60,14 +60,7 @@ std::vector<std::pair<Token, float>> Law::top(std::int32_t n) {
 
 std::shared_ptr<const DraftLaw> Law::travelling() {
   auto copy = std::make_shared<DraftLaw>();
-  const auto *const logits = static_cast<const float *>(row_.data);
-  copy->logits.assign(logits, logits + row_.size);
-  for (const Edit &edit : row_.edits) {
-    if (edit.id < row_.size) {
-      float &logit = copy->logits[static_cast<std::size_t>(edit.id)];
-      logit = edited(logit, edit);
-    }
-  }
+  law_.copy_edited(copy->logits);
   copy->temperature = row_.temperature;
   copy->cut = law_.cut();
   copy->lse = law_.lse();

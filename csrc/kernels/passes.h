@@ -64,7 +64,7 @@ struct Passes {
   // token_bits() of `count` ids >= 0; both arrays have room for the next multiple of 16.
   void (*token_bits)(const Noise &noise, const std::int32_t *ids, std::int64_t count,
                      std::uint32_t *to);
-  // chunk_bits() of a whole chunk.
+  // token_bits() of a whole chunk, as race() draws them; for tests.
   void (*chunk_bits)(const Noise &noise, std::int64_t chunk, std::uint32_t *to);
   // bin = min((top - x*inverse) * scale, last), rounded down; `last` for NaN and -inf. Unless
   // `weights` is null also the weight exp(x*inverse - max) where x*inverse >= least, else 0.

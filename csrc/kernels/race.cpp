@@ -10,6 +10,8 @@
 namespace dsi {
 namespace {
 
+static_assert(kChunk == kNoiseChunk);
+
 constexpr double kEndless = std::numeric_limits<double>::infinity();
 
 // The most Gumbel noise there is, 33 ln 2 = 22.874 (E is at least 2^-33), and a margin.

@@ -13,12 +13,16 @@ constexpr float kLargest = std::numeric_limits<float>::max();
 
 } // namespace
 
-std::uint32_t RowLaw::prepare(const Row &row, bool with_sum) {
+void RowLaw::open(const Row &row) {
   row_ = row;
   reader_.open(row);
-  greedy_ = !(row.temperature >= kGreedyTemperature);
+  greedy_ = is_greedy(row.temperature);
   inverse_ = greedy_ ? 1.0F : 1.0F / row.temperature;
   cut_ = greedy_ ? -kInf : row.cut;
+}
+
+std::uint32_t RowLaw::prepare(const Row &row, bool with_sum) {
+  open(row);
   argmax_ = -1;
   std::uint32_t status = 0;
   scan(with_sum, &status);
@@ -88,11 +92,7 @@ void RowLaw::need_sum() {
 }
 
 std::uint32_t RowLaw::assume(const Row &row, double lse) {
-  row_ = row;
-  reader_.open(row);
-  greedy_ = !(row.temperature >= kGreedyTemperature);
-  inverse_ = greedy_ ? 1.0F : 1.0F / row.temperature;
-  cut_ = greedy_ ? -kInf : row.cut;
+  open(row);
   sum_ = 1.0;
   sum_max_ = lse;
   return std::isfinite(lse) ? 0 : kRowEmpty;

@@ -72,6 +72,7 @@ public:
 
 private:
   struct Best;
+  void open(const Row &row);
   bool more_than(std::int64_t k, float kth);
   void scan(bool with_sum, std::uint32_t *status);
   void need_sum();

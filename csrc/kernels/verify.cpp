@@ -49,7 +49,7 @@ DraftClaim claim_of(const VerifyInput &in, std::int64_t request, std::int64_t k,
   Row row = in.draft.row(index);
   row.temperature =
       in.draft_temperature != nullptr ? in.draft_temperature[request] : temperature_of(in, request);
-  if (!(row.temperature >= kGreedyTemperature))
+  if (is_greedy(row.temperature))
     return claim;
   row.cut = in.draft_cut != nullptr ? in.draft_cut[index] : -kInf;
   row.edits = in.draft_edits.of_row(index, room.draft_edits);
@@ -70,7 +70,7 @@ bool judge_row(const VerifyInput &in, std::int64_t request, std::int64_t k, RowR
   const bool compares = in.rejection && !bonus;
   RowLaw &law = room.target;
   const Row row = target_row(in, request, k, room.target_edits);
-  const bool needs_sum = in.with_logprobs || (compares && row.temperature >= kGreedyTemperature);
+  const bool needs_sum = in.with_logprobs || (compares && !is_greedy(row.temperature));
   verdict = {};
   verdict.status = law.prepare(row, needs_sum);
   if ((verdict.status & kRowEmpty) != 0)

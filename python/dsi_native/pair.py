@@ -38,16 +38,11 @@ class Pair:
     @property
     def shares_cores(self) -> bool:
         """Whether target and drafter are torch models on the CPU of this process."""
-        return self._on_cpu == 2
-
-    @property
-    def _on_cpu(self) -> int:
-        devices = [getattr(model, "device", None) for model in (self.target, self.drafter)]
-        return sum(getattr(device, "type", "") == "cpu" for device in devices)
+        return _on_cpu(self.target) and _on_cpu(self.drafter)
 
     def forwards_compete(self, mode: str, sp: int) -> bool:
         """Whether forwards that overlap in `mode` have only this process' cores to run on."""
-        return mode == "dsi" and self._on_cpu > 0 and (sp > 1 or self.shares_cores)
+        return mode == "dsi" and _on_cpu(self.target) and (sp > 1 or _on_cpu(self.drafter))
 
     @property
     def eos_ids(self) -> tuple[int, ...]:
@@ -68,6 +63,11 @@ class Pair:
 def name_of(model: Any) -> str:
     """What messages call it."""
     return str(getattr(model, "name", None) or type(model).__name__)
+
+
+def _on_cpu(model: Any) -> bool:
+    """Whether it is a torch model on the CPU of this process."""
+    return getattr(getattr(model, "device", None), "type", "") == "cpu"
 
 
 @contextlib.contextmanager

@@ -48,20 +48,6 @@ TEST_CASE("token bits: seed, position, tag and id sit where the contract puts th
         philox4x32_10({2 * 1024 + 5, kDraftNoise, 11, 7}, key)[3]);
 }
 
-TEST_CASE("chunk bits are the token bits and stay inside the output") {
-  for (const std::int64_t chunk : {0, 1, 37}) {
-    for (const std::size_t size : {1U, 5U, 1023U, 1024U, 1025U, 3000U, 4095U, 4096U}) {
-      std::vector<std::uint32_t> out(size + 1, 0xABABABABU);
-      chunk_bits(kSeed, kPosition, kCoupledNoise, chunk, std::span(out).first(size));
-      REQUIRE(out[size] == 0xABABABABU);
-      for (std::size_t i = 0; i < size; ++i) {
-        const auto id = static_cast<Token>(chunk * kNoiseChunk + static_cast<std::int64_t>(i));
-        REQUIRE(out[i] == token_bits(kSeed, kPosition, kCoupledNoise, id));
-      }
-    }
-  }
-}
-
 TEST_CASE("exponential: bits as NumPy float32 gives them") {
   const std::vector<std::pair<std::uint32_t, std::uint32_t>> known = {
       {0x00000000U, 0x2F000000U}, {0x00000001U, 0x2FC00000U}, {0x00003039U, 0x3640E612U},

@@ -14,9 +14,12 @@ maps, once), since that would wait for the device: what is out of range there is
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dsi_native.kernels.contract import Edits, Operation, Sampled, Status, Tag, Verified
+
+if TYPE_CHECKING:
+    from dsi_native.kernels.arrays import Place
 
 __all__ = ["Edits", "Operation", "Sampled", "Status", "Tag", "Verified", "cut", "sample", "verify"]
 
@@ -87,13 +90,7 @@ def verify(
         t2d=t2d,
         with_logprobs=with_logprobs,
     )
-    if place.device == "cpu":
-        from dsi_native.kernels import native
-
-        return native.verify(arguments, threads, place.tensors)
-    from dsi_native.kernels.triton import launch
-
-    return launch.verify(**arguments._asdict())
+    return _run("verify", place, arguments, threads)
 
 
 def sample(
@@ -135,13 +132,7 @@ def sample(
         edits=edits,
         d2t=d2t,
     )
-    if place.device == "cpu":
-        from dsi_native.kernels import native
-
-        return native.sample(arguments, threads, place.tensors)
-    from dsi_native.kernels.triton import launch
-
-    return launch.sample(**arguments._asdict())
+    return _run("sample", place, arguments, threads)
 
 
 def cut(
@@ -174,10 +165,15 @@ def cut(
         edits=edits,
         d2t=d2t,
     )
+    return _run("cut", place, arguments, threads)
+
+
+def _run(name: str, place: Place, arguments: Any, threads: int) -> Any:
+    """The function of that name where the arrays are."""
     if place.device == "cpu":
         from dsi_native.kernels import native
 
-        return native.cut(arguments, threads, place.tensors)
+        return getattr(native, name)(arguments, threads, place.tensors)
     from dsi_native.kernels.triton import launch
 
-    return launch.cut(**arguments._asdict())
+    return getattr(launch, name)(**arguments._asdict())

@@ -9,13 +9,12 @@ import numpy as np
 
 from dsi_native.errors import InvalidArgument
 from dsi_native.kernels.arrays import LOGITS, Inputs, Place
-from dsi_native.kernels.contract import Edits, Tag
+from dsi_native.kernels.contract import TAGS, Edits, Tag
 from dsi_native.kernels.maps import check_maps
 
 __all__ = ["CutArguments", "SampleArguments", "VerifyArguments"]
 __all__ += ["check_cut", "check_sample", "check_verify"]
 
-_TAGS = {"coupled": Tag.COUPLED, "draft": Tag.DRAFT, "bonus": Tag.BONUS}
 _TEMPERATURES = (0, float(np.finfo(np.float32).max))
 _MOST = 2**31 - 1
 
@@ -152,15 +151,15 @@ def check_sample(
 ) -> tuple[Place, SampleArguments]:
     """Raises InvalidArgument naming the argument."""
     place, cut = check_cut(logits, **settings)
-    if not isinstance(tag, str) or tag not in _TAGS:
-        raise InvalidArgument(f"tag: expected one of {', '.join(_TAGS)}, given {tag!r}")
+    if not isinstance(tag, str) or tag not in TAGS:
+        raise InvalidArgument(f"tag: expected one of {', '.join(TAGS)}, given {tag!r}")
     inputs = Inputs("logits", logits)
     rows = len(cut.logits)
     return place, SampleArguments(
         cut.logits,
         inputs.seeds(seed, rows),
         inputs.each("position", position, "int64", rows, 0, 2**63 - 1),
-        _TAGS[tag],
+        TAGS[tag],
         *cut[1:],
     )
 

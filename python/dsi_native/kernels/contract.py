@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 __all__ = [
     "CHUNK",
     "GREEDY_TEMPERATURE",
+    "TAGS",
     "Edits",
     "Operation",
     "Sampled",
@@ -34,6 +35,10 @@ class Tag(enum.IntEnum):
     ACCEPT = 2
     BONUS = 3
     """Also the residual's draw: one row never needs both."""
+
+
+TAGS = {"coupled": Tag.COUPLED, "draft": Tag.DRAFT, "bonus": Tag.BONUS}
+"""What sample() may draw, by name."""
 
 
 class Status(enum.IntFlag):

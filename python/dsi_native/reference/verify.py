@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dsi_native.kernels.contract import Edits, Sampled, Status, Tag, Verified
+from dsi_native.kernels.contract import TAGS, Edits, Sampled, Status, Verified
 from dsi_native.reference.rows import Row, process, race, threshold
 from dsi_native.reference.rules import (
     Judgement,
@@ -27,8 +27,6 @@ from dsi_native.reference.rules import (
 
 __all__ = ["cut", "cut_with_margins", "sample", "sample_with_margins", "verify"]
 __all__ += ["verify_with_margins"]
-
-TAGS = {"coupled": Tag.COUPLED, "draft": Tag.DRAFT, "bonus": Tag.BONUS}
 
 
 @dataclass(frozen=True, kw_only=True)

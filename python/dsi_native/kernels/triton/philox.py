@@ -5,14 +5,15 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-# Constants that kernels read must be tl.constexpr.
-COUPLED_NOISE = tl.constexpr(0)
-DRAFT_NOISE = tl.constexpr(1)
-ACCEPT = tl.constexpr(2)
-RESIDUAL = tl.constexpr(3)
+from dsi_native.kernels import contract
+from dsi_native.kernels.contract import Tag
 
-CHUNK = tl.constexpr(4096)  # ids whose noise comes from the same WORD calls
-WORD = tl.constexpr(1024)  # one word of each call serves this many consecutive ids
+# Constants that kernels read must be tl.constexpr.
+ACCEPT = tl.constexpr(int(Tag.ACCEPT))
+RESIDUAL = tl.constexpr(int(Tag.BONUS))
+
+CHUNK = tl.constexpr(contract.CHUNK)  # ids whose noise comes from the same WORD calls
+WORD = tl.constexpr(contract.CHUNK // 4)  # one word of each call serves so many consecutive ids
 
 
 @triton.jit

@@ -10,18 +10,21 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-GREEDY_TEMPERATURE = tl.constexpr(1e-5)
+from dsi_native.kernels import contract
+from dsi_native.kernels.contract import Status
+
+GREEDY_TEMPERATURE = tl.constexpr(contract.GREEDY_TEMPERATURE)
 LARGEST = tl.constexpr(3.4028234663852886e38)
 IMPOSSIBLE = tl.constexpr(float("-inf"))
 NO_ID = tl.constexpr(2147483647)
 EDITS_AT_ONCE = tl.constexpr(128)
 
 # Status bits.
-NAN = tl.constexpr(1)
-EMPTY = tl.constexpr(2)
-ZERO_RESIDUAL = tl.constexpr(4)
-Q_ZERO = tl.constexpr(8)
-INF = tl.constexpr(16)
+NAN = tl.constexpr(int(Status.NAN))
+EMPTY = tl.constexpr(int(Status.EMPTY))
+ZERO_RESIDUAL = tl.constexpr(int(Status.ZERO_RESIDUAL))
+Q_ZERO = tl.constexpr(int(Status.Q_ZERO))
+INF = tl.constexpr(int(Status.INF))
 INF_COUNT = tl.constexpr(65536)  # a chunk counts its NaNs below this and its infinities above
 
 
