@@ -22,6 +22,7 @@ _MODES = {"non-si": _core.Mode.NON_SI, "si": _core.Mode.SI, "dsi": _core.Mode.DS
 _WIDEST_WINDOW = 64
 # What large numbers, which mean "no limit", are cut to.
 _MOST = 2**31 - 1
+_MOST_SERVERS = 256
 _MOST_TOKENS = 2**62
 _MOST_S = 1e9
 
@@ -68,6 +69,8 @@ class Engine:
     ) -> None:
         _at_least_one(sp=sp, max_running=max_running, threads=threads, run_ahead=run_ahead)
         _at_least_one(max_window=max_window, cache_budget_bytes=cache_budget_bytes)
+        if sp > _MOST_SERVERS:
+            raise InvalidArgument(f"sp: at most {_MOST_SERVERS}, a thread each, got {sp}")
         check_lookahead(lookahead)
         if mode not in _MODES:
             raise InvalidArgument(f"mode: must be one of {', '.join(_MODES)}, got {mode!r}")

@@ -6,6 +6,7 @@ import contextlib
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from dsi_native import _core
@@ -121,7 +122,7 @@ def open_pair(
 
 
 def _open_drafter(drafter: Any, target: Any, dtype: Any, device: Any) -> Any:
-    if drafter is None:
+    if drafter is None or drafter == "none":
         return None
     if drafter == "lookup":
         return PromptLookup()
@@ -137,7 +138,14 @@ def _open_drafter(drafter: Any, target: Any, dtype: Any, device: Any) -> Any:
         return CallableDrafter(drafter)
     from dsi_native.models.load import load_model
 
-    model = load_model(drafter, dtype=dtype, device=device)
+    try:
+        model = load_model(drafter, dtype=dtype, device=device)
+    except InvalidArgument as error:
+        if isinstance(drafter, str) and not Path(drafter).expanduser().exists():
+            raise InvalidArgument(
+                f"{error}; drafters by name are int4, int8, lookup, none"
+            ) from None
+        raise
     _check_same_vocabulary(target, model)
     return model
 

@@ -26,17 +26,28 @@ def prompt_ids(prompt: Any, tokenizer: Any, vocab_size: int) -> np.ndarray:
     if isinstance(prompt, str):
         if not prompt:
             raise InvalidArgument("prompt: is empty; at least one token is needed")
-        ids = _tokenizer(tokenizer, "text").encode(prompt)
+        ids = _tokenizer(tokenizer, "text needs").encode(_unicode(prompt))
     elif isinstance(prompt, (list, tuple)) and prompt and isinstance(prompt[0], dict):
-        ids = _chat_ids(prompt, _tokenizer(tokenizer, "chat messages"))
+        ids = _chat_ids(prompt, _tokenizer(tokenizer, "chat messages need"))
     else:
         ids = prompt
     return _checked(ids, vocab_size)
 
 
+def _unicode(text: str) -> str:
+    """The text. A shell's argument or standard input that is not UTF-8 comes with surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidArgument(
+            f"prompt: is not valid Unicode at character {error.start}; was it UTF-8?"
+        ) from None
+    return text
+
+
 def _tokenizer(tokenizer: Any, what: str) -> Any:
     if tokenizer is None:
-        raise InvalidArgument(f"prompt: {what} needs a tokenizer, the target has none; give ids")
+        raise InvalidArgument(f"prompt: {what} a tokenizer, the target has none; give ids")
     return tokenizer
 
 
@@ -44,6 +55,8 @@ def _chat_ids(messages: Any, tokenizer: Any) -> Any:
     for message in messages:
         if not isinstance(message, dict) or "role" not in message or "content" not in message:
             raise InvalidArgument(f"prompt: a chat message needs role and content, got {message!r}")
+        if isinstance(message["content"], str):
+            _unicode(message["content"])
     if not getattr(tokenizer, "chat_template", None):
         raise InvalidArgument("prompt: chat messages need a chat template, the tokenizer has none")
     ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True)

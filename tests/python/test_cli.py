@@ -128,7 +128,7 @@ def test_text_on_stdout_and_the_table_on_stderr(
         "time per token": "30.5 ms",
         "tokens per target forward": "0.75",
         "acceptance": "50.0 %  (by position: 75 - 25)",
-        "wasted target forwards": "1 of 4, 2 more stopped",
+        "wasted target forwards": "1 of 4, 2 others stopped early",
         "target servers busy": "42 %",
         "drafter busy": "90 %",
         "whole run": "0.50 s",

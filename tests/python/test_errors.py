@@ -147,6 +147,7 @@ def test_numbers_without_end(engine: dsi.Engine) -> None:
         ({"sp": 0}, "^sp: .* at least 1"),
         ({"sp": 1.5}, "^sp: "),
         ({"sp": True}, "^sp: "),
+        ({"sp": 10**6}, "^sp: at most 256"),
         ({"lookahead": 0}, "^lookahead: "),
         ({"lookahead": "all"}, "^lookahead: "),
         ({"mode": "turbo"}, "^mode: must be one of"),
@@ -160,6 +161,7 @@ def test_numbers_without_end(engine: dsi.Engine) -> None:
         ({"target": "no/such/model"}, "^target: .*never downloaded"),
         ({"drafter": 5}, "^drafter: "),
         ({"drafter": "no/such/model"}, "^drafter: .*never downloaded"),
+        ({"drafter": "int3"}, "^drafter: 'int3' is no .*int4, int8, lookup, none"),
         ({"drafter": "int4"}, "^drafter: 'int4' is a copy of a transformers target"),
         ({"drafter": NumpyLm(65)}, "^drafter: .*64 and 65 ids.*needs a vocabulary map"),
         (

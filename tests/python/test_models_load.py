@@ -142,6 +142,12 @@ def test_names_that_are_not_local_are_refused(name: str) -> None:
         load_model(name)
 
 
+@pytest.mark.parametrize("device", ["zebra", "cuda:99", 1.5])
+def test_a_device_that_is_not_there_is_refused(tmp_path: Path, device: object) -> None:
+    with pytest.raises(InvalidArgument, match=rf"device '{device}' cannot be used here: "):
+        load_model(tmp_path, device=device)
+
+
 def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="int is no model"):
         load_model(3)

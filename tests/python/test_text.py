@@ -11,6 +11,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 from transformers import PreTrainedTokenizerFast
 
 from dsi_native.errors import InvalidArgument
+from dsi_native.prompts import prompt_ids
 from dsi_native.text import IncrementalText
 from dsi_native.vocab.bytes import token_bytes
 
@@ -200,3 +201,9 @@ def test_ids_outside_the_table_add_nothing_and_broken_bytes_show_once_hopeless()
     assert [text.push(b) for b in b"\xe2\x82"] == ["", ""]
     assert text.push(0x41) == "\ufffdA"
     assert text.push(0xF0) == "" and text.finish() == "\ufffd"
+
+
+@pytest.mark.parametrize("prompt", ["caf\udce9", [{"role": "user", "content": "abc\ud800"}]])
+def test_a_prompt_that_is_not_unicode_is_refused(prompt: object) -> None:
+    with pytest.raises(InvalidArgument, match=r"^prompt: is not valid Unicode at character 3"):
+        prompt_ids(prompt, byte_level(), 300)

@@ -61,7 +61,9 @@ def generate(
     ] = None,
     target: Annotated[
         str,
-        typer.Option(help="smollm2 (embedded) or a model folder.", rich_help_panel=MODELS),
+        typer.Option(
+            help="smollm2 (embedded), a model folder or a .gguf file.", rich_help_panel=MODELS
+        ),
     ] = EMBEDDED,
     drafter: Annotated[
         str,
@@ -133,7 +135,7 @@ def generate(
 
       dsi generate "Why is the sky blue?"
 
-      dsi generate --raw "def fibonacci(n):" --drafter lookup --stop "\\n\\n"
+      dsi generate --raw "def fibonacci(n):" --drafter lookup --stop $'\\n\\n'
 
       dsi generate -f question.txt --temperature 0.8 --seed 1 --json
     """

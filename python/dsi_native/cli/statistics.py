@@ -56,7 +56,9 @@ def _acceptance(overall: float | None, at: list[float | None]) -> str:
 
 def _wasted(got: dict[str, Any]) -> str:
     text = f"{got['wasted_forwards']} of {got['target_forwards']}"
-    return text + f", {got['stopped_forwards']} more stopped" * (got["stopped_forwards"] > 0)
+    return text + f", {got['stopped_forwards']} others stopped early" * (
+        got["stopped_forwards"] > 0
+    )
 
 
 def _plain(got: dict[str, Any]) -> str:

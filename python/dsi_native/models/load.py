@@ -37,7 +37,7 @@ def load_model(spec: Any, dtype: Any = None, device: Any = None) -> Any:
 
 def _load_named(name: str, dtype: Any, device: Any) -> Any:
     wrap = _transformers_model()
-    dtype = _torch_dtype(dtype)
+    dtype, device = _torch_dtype(dtype), _torch_device(device)
     path = Path(name).expanduser()
     if name == EMBEDDED and not path.is_dir():
         from dsi_native.models.embedded import NAME, load_embedded
@@ -91,6 +91,19 @@ def _torch_dtype(dtype: Any) -> Any:
     if not isinstance(found, torch.dtype):
         raise InvalidArgument(f"dtype {dtype!r} is none of torch's, such as float32 or bfloat16")
     return found
+
+
+def _torch_device(device: Any) -> Any:
+    import torch
+
+    if device is None:
+        return None
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, TypeError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise InvalidArgument(f"device {str(device)!r} cannot be used here: {reason}") from error
+    return device
 
 
 def _transformers_model() -> Any:
