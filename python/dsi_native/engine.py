@@ -35,7 +35,7 @@ class Engine:
         any object with servers(n).
     drafter: "int4" or "int8" (a quantised copy of the target), "lookup" (prompt lookup), another
         model with the same vocabulary, a function f(tokens, max_drafts) -> ids, or None.
-    sp: target servers that may run at once (DSI). On one device they share the weights.
+    sp: target servers that may run at once (DSI), 1 to 256. On one device they share the weights.
     lookahead: drafts per verification, or "auto": from the latencies measured while it runs.
     mode: "dsi", "si" or "non-si"; a request may choose another one. Two torch models on a CPU share
         a worker where this is "si", so that a request which asks for "dsi" there overlaps nothing.
