@@ -70,14 +70,14 @@ def _interpret() -> None:
 def _call(function: str, dtype: str, own_memory: bool, arguments: dict[str, Any]) -> Any:
     import torch
 
-    from dsi_native.kernels.arguments import _TAGS
+    from dsi_native.kernels.contract import TAGS
     from dsi_native.kernels.triton import launch
 
     given = {name: _tensor(value) for name, value in arguments.items() if name != "threads"}
     for name in LOGITS & {name for name, value in given.items() if value is not None}:
         given[name] = given[name].to(getattr(torch, dtype))
     if "tag" in given:
-        given["tag"] = _TAGS[given["tag"]]
+        given["tag"] = TAGS[given["tag"]]
     if function != "cut" and not own_memory:
         given["workspace"] = _workspace()
     result = getattr(launch, function)(**given)
