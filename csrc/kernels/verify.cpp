@@ -35,17 +35,20 @@ Token target_id(const VerifyInput &in, Token own_id) {
   return own_id >= 0 && own_id < in.d2t_size ? std::max(in.d2t[own_id], -1) : -1;
 }
 
-// Reads the drafter's row where that says something: a greedy target only compares ids.
+// An id outside the drafter's row is no draft, whatever the temperatures. Reads the row where that
+// says something: a greedy target only compares ids.
 DraftClaim claim_of(const VerifyInput &in, std::int64_t request, std::int64_t k, bool greedy_target,
                     RowRoom &room) {
   const std::int64_t index = request * in.drafts + k;
   DraftClaim claim;
   claim.own_id = in.draft_ids[index];
   claim.id = target_id(in, claim.own_id);
-  if (in.draft.data == nullptr || greedy_target)
+  if (in.draft.data == nullptr)
     return claim;
   if (claim.own_id < 0 || claim.own_id >= in.draft.width)
     return {};
+  if (greedy_target)
+    return claim;
   Row row = in.draft.row(index);
   row.temperature =
       in.draft_temperature != nullptr ? in.draft_temperature[request] : temperature_of(in, request);
@@ -59,7 +62,8 @@ DraftClaim claim_of(const VerifyInput &in, std::int64_t request, std::int64_t k,
   if ((status & kRowEmpty) != 0)
     return {};
   claim.law = &room.draft;
-  claim.t2d = in.t2d;
+  if (in.t2d != nullptr)
+    claim.t2d = {in.t2d, static_cast<std::size_t>(in.target.width)};
   return claim;
 }
 

@@ -194,7 +194,14 @@ def drafts() -> list[Case]:
         case("drafter is wider, shared draft", target, ids(1), None, 0, draft_logits=wide),
         case("drafter is narrower", target, ids(1), None, 0, draft_logits=narrow),
         case("outside the narrower drafter", target, ids(3), None, q_zero, draft_logits=narrow),
-    ]
+        case("outside the narrower, greedy drafter", target, ids(3), None, q_zero,
+             draft_logits=narrow, draft_temperature=np.zeros(1, np.float32)),
+        case("outside the narrower drafter, greedy target", rows([0.0, 0.0, 0.0, 9.0], flat),
+             ids(3), [3, -1], 0, draft_logits=narrow, temperature=np.zeros(1, np.float32)),
+        case("outside the narrower drafter, both greedy", rows([0.0, 0.0, 9.0, 0.0], flat), ids(2),
+             [2, -1], 0, draft_logits=narrow, temperature=np.zeros(1, np.float32),
+             draft_temperature=np.zeros(1, np.float32)),
+    ]  # fmt: skip
 
 
 def settings() -> list[Case]:

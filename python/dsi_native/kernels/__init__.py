@@ -49,8 +49,9 @@ def verify(
 
     target_logits [B, K + 1, Vt]: row k is the target's for the position of draft k, given the
     drafts before it; row num_draft is the bonus. draft_ids int32 [B, K], ids of the drafter; -1, or
-    any id outside, is rejected. seed uint64 (or int64) [B]. position int64 [B], that of row 0 in
-    the text with its prompt. num_draft int32 [B], K by default; the rest of a request is not read.
+    any id outside (in rejection mode also of draft_logits), is rejected. seed uint64 (or int64)
+    [B]. position int64 [B], that of row 0 in the text with its prompt. num_draft int32 [B], K by
+    default; the rest of a request is not read.
 
     mode "coupled": the token of a row is argmax z + Gumbel, with noise that a drafter shares (see
     sample); a draft stands iff it is that token. "rejection": a draft stands iff u*q < p, else the

@@ -90,14 +90,17 @@ class Batch:
             return judge_coupled(row, None if d is None else target_id(d, self.d2t), *where)
         if d is None:
             return draw_bonus(row, *where)
+        # What the drafter's row does not hold is no draft, whatever the temperatures.
+        known = self.draft_logits is None or 0 <= d < self.draft_logits.shape[2]
+        own = d if known else -1
         if row.greedy:
-            return judge_greedy(row, target_id(d, self.d2t))
+            return judge_greedy(row, target_id(own, self.d2t))
         q = self.draft_row(b, k)
         if q is None:
-            draft = propose_certainly(d, len(row.z), self.d2t)
+            draft = propose_certainly(own, len(row.z), self.d2t)
         else:
             lse = None if self.draft_lse is None else float(self.draft_lse[b, k])
-            draft = propose(d, q, lse, len(row.z), self.d2t, self.t2d)
+            draft = propose(own, q, lse, len(row.z), self.d2t, self.t2d)
         judged = judge_rejection(row, draft, *where)
         # -1 is how a caller says that there is no draft: nothing odd about it.
         return judged if d != -1 else judged._replace(status=judged.status & ~Status.Q_ZERO)
