@@ -17,7 +17,8 @@ from dsi_native.reference.philox import accept_uniform, exponential, token_bits
 from dsi_native.reference.rows import Race, Row, race
 
 __all__ = ["Draft", "Judgement", "clocks", "draw", "draw_bonus", "judge_coupled"]
-__all__ += ["judge_greedy", "judge_rejection", "propose", "propose_certainly", "target_id"]
+__all__ += ["judge_greedy", "judge_rejection", "propose", "propose_certainly"]
+__all__ += ["propose_from_union", "target_id"]
 
 # A q below this may be zero in float32.
 _TINY = 1e-36
@@ -112,6 +113,22 @@ def propose_certainly(d: int, width: int, d2t: NDArray[np.int32] | None) -> Draf
     if possible:
         q[t] = 1.0
     return Draft(t, float(possible), 1.0, q, np.ones(width))
+
+
+def propose_from_union(
+    d: int,
+    row: Row,
+    width: int,
+    d2t: NDArray[np.int32],
+    t2d: NDArray[np.int32],
+) -> Draft:
+    """The draft d of a drafter that draws from its whole vocabulary: the baseline of 2502.05202.
+
+    row: the drafter's, without the map. q over the target's ids is then part of a law, and an id
+    without a target id is rejected like any draft: the token comes from max(p - q, 0), not from p.
+    Never more acceptable than drafting from the common tokens, which is what the kernels do.
+    """
+    return propose(d, row, None, width, d2t, t2d)
 
 
 def judge_greedy(row: Row, target: int) -> Judgement:
