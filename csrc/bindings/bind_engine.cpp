@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "bindings/bind_vocabulary.h"
 #include "bindings/python_server.h"
 #include "runtime/engine.h"
 
@@ -22,10 +23,6 @@ namespace {
 
 // A wait is cut into slices so that Ctrl-C is heard: Python runs its handler when it is asked to.
 constexpr Nanos kSlice = 50'000'000;
-
-struct TokenBytesTable {
-  std::shared_ptr<const TokenBytes> bytes;
-};
 
 // Owns the engine for its Python object; at_exit() closes it while the object still lives.
 class EngineCloser final : public Closable {
@@ -273,7 +270,7 @@ PyTicket submit(const PyEngine &self,
                 const SamplingParams &sampling, const Policy &policy, std::int64_t max_new_tokens,
                 std::int64_t target_context, std::int64_t drafter_context, std::int64_t vocab_size,
                 const std::vector<nb::bytes> &stop_strings, const TokenBytesTable *token_bytes,
-                nb::object hook, bool auto_lookahead, double timeout_s) {
+                nb::object hook, bool auto_lookahead, double timeout_s, DraftMethod method) {
   const std::shared_ptr<EngineCloser> closer = self.usable();
   RequestSpec spec;
   spec.prompt.assign(prompt.data(), prompt.data() + prompt.size());
@@ -299,6 +296,7 @@ PyTicket submit(const PyEngine &self,
     spec.hook = share(hook);
   }
   spec.auto_lookahead = auto_lookahead;
+  spec.method = method;
   spec.timeout_ns = timeout_s > 0 ? static_cast<Nanos>(timeout_s * 1e9) : 0;
   const Nanos deadline = spec.timeout_ns > 0 ? now_ns() + spec.timeout_ns : 0;
   std::optional<EngineUnusable> unusable;
@@ -347,17 +345,9 @@ PyType_Slot ticket_slots[] = {{Py_tp_traverse, reinterpret_cast<void *>(ticket_t
 } // namespace
 
 void bind_engine(nb::module_ &module) {
-  nb::class_<TokenBytesTable>(module, "TokenBytes",
-                              "id -> the bytes that token adds to the output.")
-      .def("__init__", [](TokenBytesTable *self, const std::vector<nb::bytes> &table) {
-        auto bytes = std::make_shared<TokenBytes>();
-        bytes->offsets.push_back(0);
-        for (const nb::bytes &token : table) {
-          bytes->blob.append(token.c_str(), token.size());
-          bytes->offsets.push_back(static_cast<std::int64_t>(bytes->blob.size()));
-        }
-        new (self) TokenBytesTable{std::move(bytes)};
-      });
+  nb::enum_<DraftMethod>(module, "DraftMethod")
+      .value("TLI", DraftMethod::kTli)
+      .value("SLEM", DraftMethod::kSlem);
   nb::class_<PyTicket>(module, "Ticket", nb::type_slots(ticket_slots), "One submitted request.")
       .def("take", &PyTicket::take, nb::arg("max_wait_s") = -1.0,
            "Waits for tokens: [(id, logprob, top), ...]; [] at the end, or after max_wait_s.")
@@ -376,7 +366,8 @@ void bind_engine(nb::module_ &module) {
            nb::arg("drafter_context") = -1, nb::arg("vocab_size") = -1,
            nb::arg("stop_strings") = std::vector<nb::bytes>{},
            nb::arg("token_bytes").none() = nb::none(), nb::arg("hook").none() = nb::none(),
-           nb::arg("auto_lookahead") = false, nb::arg("timeout_s") = 0.0)
+           nb::arg("auto_lookahead") = false, nb::arg("timeout_s") = 0.0,
+           nb::arg("method") = DraftMethod::kTli)
       .def("close", &PyEngine::close)
       .def_prop_ro("unfinished",
                    [](const PyEngine &self) {

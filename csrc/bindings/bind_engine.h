@@ -12,8 +12,8 @@ namespace dsi::py {
 
 nanobind::dict metrics_dict(const Metrics &metrics);
 
-// `spec`: a SimulatedServer or NgramDrafter of this module, or any object with the server methods.
-// `key` makes equal specifications jitter differently. Needs the GIL.
+// `spec`: a SimulatedServer, NgramDrafter or TranslatedDrafter of this module, or any object with
+// the server methods. `key` makes equal specifications jitter differently. Needs the GIL.
 std::unique_ptr<Server> make_server(nanobind::handle spec, std::uint64_t key,
                                     std::int64_t vocab_size);
 

@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "bindings/bind_engine.h"
+#include "bindings/bind_vocabulary.h"
 #include "bindings/python_server.h"
 #include "runtime/ngram.h"
 #include "runtime/simulated.h"
@@ -40,6 +41,9 @@ std::unique_ptr<Server> make_server(nb::handle spec, std::uint64_t key, std::int
   if (nb::isinstance<NgramSpec>(spec)) {
     const auto &ngram = nb::cast<const NgramSpec &>(spec);
     return std::make_unique<NgramDrafter>(ngram.min_ngram, ngram.max_ngram, ngram.max_drafts);
+  }
+  if (std::unique_ptr<PythonServer> translated = translated_server(spec)) {
+    return translated;
   }
   return std::make_unique<PythonServer>(spec, vocab_size);
 }

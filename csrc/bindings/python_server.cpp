@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <stdexcept>
 
 #include "runtime/worker.h"
@@ -98,9 +99,11 @@ private:
 
 } // namespace
 
-PythonServer::PythonServer(nb::handle object, std::int64_t vocab_limit)
+PythonServer::PythonServer(nb::handle object, std::int64_t vocab_limit,
+                           std::unique_ptr<Translator> translator)
     : object_(share(object)), vocab_limit_(vocab_limit),
-      proposes_ids_(nb::hasattr(object, "draft")), prefills_(nb::hasattr(object, "prefill")) {}
+      proposes_ids_(nb::hasattr(object, "draft")), prefills_(nb::hasattr(object, "prefill")),
+      translator_(std::move(translator)) {}
 
 void PythonServer::started() {
   stay_attached();
@@ -115,12 +118,12 @@ void PythonServer::started() {
   }
 }
 
-Logits PythonServer::forward(Job &job, Position first) {
+Logits PythonServer::forward(Job &job, const nb::object &tokens, Position first,
+                             std::int64_t rows) {
   const nb::handle object(object_.get());
-  const nb::object result = object.attr("forward")(job.request->id, token_array(job), first,
-                                                   nb::cast(job.shared_from_this()));
+  const nb::object result =
+      object.attr("forward")(job.request->id, tokens, first, nb::cast(job.shared_from_this()));
   LogitsArray array;
-  const auto rows = static_cast<std::int64_t>(job.length - first + 1);
   const bool as_it_is = nb::try_cast(result, array, false);
   const bool fits = as_it_is || as_float32(result, array);
   if (!fits || static_cast<std::int64_t>(array.shape(0)) != rows || array.shape(1) == 0) {
@@ -148,7 +151,24 @@ Outcome PythonServer::draft_ids(Job &job) {
   return outcome;
 }
 
+// Outside the GIL but for the forwards and the encoders.
+Outcome PythonServer::draft_translated(Job &job) {
+  return translator_->draft(job, judge_, [&](std::span<const Token> ids) {
+    const nb::gil_scoped_acquire gil;
+    std::optional<std::span<const float>> row;
+    try {
+      row = forward(job, owned_tokens(ids), static_cast<Position>(ids.size()), 1).row(0);
+    } catch (nb::python_error &error) {
+      failed_or_stopped(job, error); // throws where it failed
+    }
+    return row;
+  });
+}
+
 Outcome PythonServer::run(Job &job) {
+  if (job.kind == JobKind::kDraft && translator_ != nullptr) {
+    return draft_translated(job);
+  }
   Logits logits;
   {
     const nb::gil_scoped_acquire gil;
@@ -163,7 +183,8 @@ Outcome PythonServer::run(Job &job) {
         }
         return {};
       }
-      logits = forward(job, job.kind == JobKind::kDraft ? job.length : job.first);
+      const Position first = job.kind == JobKind::kDraft ? job.length : job.first;
+      logits = forward(job, token_array(job), first, job.length - first + 1);
     } catch (nb::python_error &error) {
       return failed_or_stopped(job, error);
     }
@@ -191,6 +212,9 @@ Outcome PythonServer::judge(const Job &job, const Logits &logits) {
 }
 
 void PythonServer::release(RequestId request) {
+  if (translator_ != nullptr) {
+    translator_->release(request);
+  }
   const nb::gil_scoped_acquire gil;
   const nb::handle object(object_.get());
   if (nb::hasattr(object, "release")) {
@@ -203,6 +227,7 @@ void PythonServer::release(RequestId request) {
 }
 
 void PythonServer::clear() {
+  translator_.reset();
   logits_.reset();
   object_.reset();
 }

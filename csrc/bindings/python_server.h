@@ -7,6 +7,7 @@
 #include "bindings/interpreter.h"
 #include "runtime/judge.h"
 #include "runtime/server.h"
+#include "runtime/translator.h"
 
 namespace dsi::py {
 
@@ -15,7 +16,9 @@ namespace dsi::py {
 class PythonServer final : public Server {
 public:
   // Needs the GIL. Rows wider than `vocab_limit` are cut to it: ids that the target does not have.
-  PythonServer(nb::handle object, std::int64_t vocab_limit);
+  // With a translator it is a drafter with another vocabulary.
+  PythonServer(nb::handle object, std::int64_t vocab_limit,
+               std::unique_ptr<Translator> translator = nullptr);
   void started() override;
   Outcome run(Job &job) override;
   void release(RequestId request) override;
@@ -24,8 +27,10 @@ public:
 
 private:
   Outcome draft_ids(Job &job);
+  Outcome draft_translated(Job &job);
   Outcome judge(const Job &job, const Logits &logits);
-  Logits forward(Job &job, Position first); // with the GIL; the array lives until the next call
+  // With the GIL; the array lives until the next call.
+  Logits forward(Job &job, const nb::object &tokens, Position first, std::int64_t rows);
 
   SharedObject object_;
   SharedObject logits_;
@@ -33,6 +38,7 @@ private:
   bool proposes_ids_ = false;
   bool prefills_ = false;
   Judge judge_;
+  std::unique_ptr<Translator> translator_;
 };
 
 void bind_job(nb::module_ &module);

@@ -8,15 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "core/types.h"
+#include "core/vocabulary.h"
 
 namespace dsi {
-
-// id -> the bytes this token adds to the output. Built once per tokenizer, shared by requests.
-struct TokenBytes {
-  std::string blob;                  // all tokens' bytes, one after another
-  std::vector<std::int64_t> offsets; // [V+1]; token id has blob[offsets[id], offsets[id+1])
-};
 
 // Watches the bytes of one request's output. Not thread-safe; the Session owns it.
 class StopMatcher {

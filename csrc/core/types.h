@@ -38,6 +38,9 @@ struct DraftLaw {
   float cut =
       -std::numeric_limits<float>::infinity(); // of logit / temperature; what is below is out
   double lse = 0.0; // log of the sum of exp(logit / temperature) over what is left
+  // Where the logits are in the drafter's own ids: [target's V], the drafter's id of each of the
+  // target's, -1 for none. Null: the ids are the target's.
+  std::shared_ptr<const std::vector<Token>> t2d;
 };
 
 struct Draft {

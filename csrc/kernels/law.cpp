@@ -1,5 +1,6 @@
 #include "kernels/law.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/rng.h"
@@ -21,13 +22,24 @@ const char *describe(RowStatus status) {
 }
 
 RowStatus Law::prepare(std::span<const float> logits, const RowEdits *edits,
-                       const SamplingParams &params) {
+                       const SamplingParams &params, const RowMap *map) {
   edits_.clear();
+  const auto own_id = [&](Token id) {
+    if (map == nullptr)
+      return id;
+    return id >= 0 && static_cast<std::size_t>(id) < map->t2d.size()
+               ? map->t2d[static_cast<std::size_t>(id)]
+               : -1;
+  };
   if (edits != nullptr)
-    edits->each([this](const Edit &edit) { edits_.add(edit.id, edit.operation, edit.value); });
+    edits->each([&](const Edit &edit) { edits_.add(own_id(edit.id), edit.operation, edit.value); });
   row_ = {};
   row_.data = logits.data();
   row_.size = static_cast<std::int64_t>(logits.size());
+  if (map != nullptr) {
+    row_.map = map->noise_ids.data();
+    row_.size = std::min(row_.size, static_cast<std::int64_t>(map->noise_ids.size()));
+  }
   row_.temperature = params.temperature;
   row_.edits = edits_.sorted();
   // A model that says NaN is broken, also where an edit would hide it.
@@ -58,7 +70,7 @@ std::vector<std::pair<Token, float>> Law::top(std::int32_t n) {
   return best;
 }
 
-std::shared_ptr<const DraftLaw> Law::travelling() {
+std::shared_ptr<DraftLaw> Law::travelling() {
   auto copy = std::make_shared<DraftLaw>();
   law_.copy_edited(copy->logits);
   copy->temperature = row_.temperature;
@@ -87,6 +99,11 @@ Token Law::judge_rejection(const Draft &draft, std::uint64_t seed, Position posi
     row.cut = draft.law->cut;
     draft_.assume(row, draft.law->lse);
     claim.law = &draft_;
+    if (const auto &t2d = draft.law->t2d) {
+      const bool inside = draft.id >= 0 && static_cast<std::size_t>(draft.id) < t2d->size();
+      claim.own_id = inside ? (*t2d)[static_cast<std::size_t>(draft.id)] : -1;
+      claim.t2d = *t2d;
+    }
   }
   return law_.judge(claim, seed, position).token;
 }

@@ -22,15 +22,24 @@ enum class RowStatus : std::uint8_t {
 };
 const char *describe(RowStatus status); // static storage, never null
 
+// What the ids of a row in a drafter's own vocabulary are to the target. Not owned.
+struct RowMap {
+  // [V of the row]: the id whose noise each id draws with, in most cases the target's; -1: takes no
+  // part.
+  std::span<const Token> noise_ids;
+  std::span<const Token> t2d; // [target's V]: the row's id of each of the target's, -1 for none
+};
+
 // Reuse one object to avoid allocation. Everything but size() needs a prepare() that returned kOk.
 // Not thread-safe: what is not needed yet is computed when first asked for.
 class Law {
 public:
   // Applies `edits` (may be null), the temperature and the cuts (top-k, then top-p of what is left,
   // then min-p; ties at the threshold stay). `logits` [V] is not copied: it stays as it is until
-  // the next prepare(). O(V).
+  // the next prepare(). O(V). Edits are in the target's ids; with `map` the row is not, and they
+  // take the way of its t2d.
   RowStatus prepare(std::span<const float> logits, const RowEdits *edits,
-                    const SamplingParams &params);
+                    const SamplingParams &params, const RowMap *map = nullptr);
   std::size_t size() const { return static_cast<std::size_t>(row_.size); }
   bool greedy() const { return law_.greedy(); }
   Token argmax() { return law_.argmax(); } // the lowest id among equals
@@ -41,7 +50,7 @@ public:
   // Best first, lowest id first among equals; fewer than n where fewer are kept.
   std::vector<std::pair<Token, float>> top(std::int32_t n);
   // A copy for whoever judges a draft that was drawn from here. Not greedy.
-  std::shared_ptr<const DraftLaw> travelling();
+  std::shared_ptr<DraftLaw> travelling();
 
   // The race of RowLaw::draw; draw_coupled with the noise that target and drafter share.
   Token draw_coupled(std::uint64_t seed, Position position);

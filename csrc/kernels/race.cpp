@@ -151,9 +151,10 @@ Token RowLaw::draw_residual(const DraftClaim &draft, const Noise &noise) {
 }
 
 double DraftClaim::probability(Token target_id) const {
-  if (t2d == nullptr)
+  if (t2d.empty())
     return law->probability(target_id);
-  return t2d[target_id] >= 0 ? law->probability(t2d[target_id]) : 0.0;
+  const auto at = static_cast<std::size_t>(target_id);
+  return at < t2d.size() && t2d[at] >= 0 ? law->probability(t2d[at]) : 0.0;
 }
 
 Judgement RowLaw::judge(const DraftClaim &draft, std::uint64_t seed, std::int64_t position) {

@@ -17,7 +17,8 @@ struct DraftClaim {
   // The law it was drawn from, prepared or assumed; null: a point mass on `id`. Not owned.
   RowLaw *law = nullptr;
   Token own_id = -1;                 // in the ids of `law`
-  const std::int32_t *t2d = nullptr; // [target's V], or null: the drafter's ids are the target's
+  // [target's V], or empty: the drafter's ids are the target's. Ids behind it the drafter lacks.
+  std::span<const std::int32_t> t2d = {};
   double probability(Token target_id) const; // of an id inside the target's row; needs `law`
 };
 

@@ -39,6 +39,7 @@ struct RequestSpec {
   SessionConfig session;
   SamplingParams sampling;
   std::shared_ptr<void> hook;  // see RequestContext
+  DraftMethod method = DraftMethod::kTli;
   bool auto_lookahead = false; // session.policy.lookahead follows the measured latencies
   Nanos timeout_ns = 0;        // from submit(); 0: none
 };

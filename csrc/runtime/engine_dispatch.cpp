@@ -146,6 +146,7 @@ bool Engine::give_draft() {
   const DraftTask task = session->take_draft();
   std::shared_ptr<Job> job = make_job(active, JobKind::kDraft, task.job, task.from, slot);
   job->max_drafts = task.max_drafts;
+  job->committed = session->committed();
   assign(active, slot, std::move(job));
   return true;
 }

@@ -30,6 +30,7 @@ struct Engine::Active {
     shared->prompt_tokens = session.prompt_tokens();
     shared->sampling = std::move(spec.sampling);
     shared->hook = std::move(spec.hook);
+    shared->method = spec.method;
     context = std::move(shared);
   }
 

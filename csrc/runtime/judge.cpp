@@ -75,17 +75,20 @@ Outcome Judge::verify(const Job &job, const Logits &logits, RowHook *hook) {
   return outcome;
 }
 
+Outcome Judge::broken_draft_row(const Job &job, RowStatus status) {
+  Outcome outcome;
+  outcome.kind = Outcome::Kind::kFailed;
+  outcome.error.message = "the drafter's logits for position " + std::to_string(job.length) +
+                          " cannot be drawn from: " + describe(status);
+  return outcome;
+}
+
 Outcome Judge::draft(const Job &job, std::span<const float> logits, RowHook *hook) {
   const SamplingParams &sampling = job.request->sampling;
   const RowEdits edits(sampling, job.tokens, job.request->prompt_tokens);
   const RowStatus status = prepare(job, logits, edits, job.tokens, hook);
-  Outcome outcome;
-  if (status != RowStatus::kOk) {
-    outcome.kind = Outcome::Kind::kFailed;
-    outcome.error.message = "the drafter's logits for position " + std::to_string(job.length) +
-                            " cannot be drawn from: " + describe(status);
-    return outcome;
-  }
+  if (status != RowStatus::kOk)
+    return broken_draft_row(job, status);
   Draft draft;
   if (sampling.verification == Verification::kCoupled || law_.greedy()) {
     draft.id = law_.draw_coupled(sampling.seed, job.length);
@@ -93,8 +96,28 @@ Outcome Judge::draft(const Job &job, std::span<const float> logits, RowHook *hoo
     draft.id = law_.draw(sampling.seed, job.length, kDraftNoise);
     draft.law = law_.travelling();
   }
+  Outcome outcome;
   outcome.drafts.push_back(std::move(draft));
   return outcome;
+}
+
+Judge::Drawn Judge::draw(const Job &job, std::span<const float> logits, const RowMap &map,
+                         Position at, bool with_law) {
+  const SamplingParams &sampling = job.request->sampling;
+  const RowEdits edits(sampling, job.tokens, job.request->prompt_tokens);
+  Drawn drawn;
+  const RowStatus status = law_.prepare(logits, &edits, sampling, &map);
+  if (status == RowStatus::kNothingLeft)
+    return drawn;
+  if (status != RowStatus::kOk) {
+    drawn.failure = broken_draft_row(job, status);
+  } else if (sampling.verification == Verification::kCoupled || law_.greedy()) {
+    drawn.id = law_.draw_coupled(sampling.seed, at);
+  } else {
+    drawn.id = law_.draw(sampling.seed, at, kDraftNoise);
+    drawn.law = with_law ? law_.travelling() : nullptr;
+  }
+  return drawn;
 }
 
 } // namespace dsi

@@ -36,7 +36,17 @@ public:
   // The draft for position job.tokens.size() from one row of the drafter's logits.
   Outcome draft(const Job &job, std::span<const float> logits, RowHook *hook);
 
+  struct Drawn {
+    Token id = -1;                 // in the row's own vocabulary; -1: none, see `failure`
+    std::shared_ptr<DraftLaw> law; // where it was drawn from, if it was and is asked for
+    Outcome failure; // kFailed: a broken row; kDone: no id that takes part is possible
+  };
+  // An id for position `at` from a row in a drafter's own vocabulary. No hook sees such a row.
+  Drawn draw(const Job &job, std::span<const float> logits, const RowMap &map, Position at,
+             bool with_law);
+
 private:
+  static Outcome broken_draft_row(const Job &job, RowStatus status);
   RowStatus prepare(const Job &job, std::span<const float> logits, const RowEdits &edits,
                     std::span<const Token> prefix, RowHook *hook);
   JudgedRow judge_row(const Job &job, Position position);

@@ -15,12 +15,16 @@ namespace dsi {
 
 enum class JobKind : std::uint8_t { kVerify, kDraft, kPrefill };
 
+// How a drafter with another vocabulary drafts for a request; see Translator.
+enum class DraftMethod : std::uint8_t { kTli, kSlem };
+
 // What every job of one request shares. Immutable.
 struct RequestContext {
   RequestId id = 0;
   Position prompt_tokens = 0;
   SamplingParams sampling;
   std::shared_ptr<void> hook; // opaque: a logits processor, known to the server that calls it
+  DraftMethod method = DraftMethod::kTli;
 };
 
 struct Job : std::enable_shared_from_this<Job> {
@@ -34,6 +38,7 @@ struct Job : std::enable_shared_from_this<Job> {
   std::vector<Token> tokens;
   Position length = 0; // of the path; equals tokens.size() where tokens are sent
   Position first = 0;
+  Position committed = 0; // draft: of the path, never to change again
   int max_drafts = 0;
   std::vector<std::shared_ptr<const DraftLaw>> laws; // rejection: one per draft in the window
   // Rejection: the draft for position `length`, if there is one by now. Does not wait.
