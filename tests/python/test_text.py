@@ -116,10 +116,10 @@ def _embedded_table() -> tuple:
 
 
 def test_unknown_kinds_are_named() -> None:
-    word_pieces = Tokenizer(models.WordPiece({"[UNK]": 0, "a": 1, "##b": 2}, unk_token="[UNK]"))
-    word_pieces.decoder = decoders.WordPiece()
-    with pytest.raises(InvalidArgument, match="WordPiece"):
-        token_bytes(PreTrainedTokenizerFast(tokenizer_object=word_pieces), 3)
+    words = Tokenizer(models.WordLevel({"[UNK]": 0, "a": 1, "b": 2}, unk_token="[UNK]"))
+    words.decoder = decoders.WordPiece()
+    with pytest.raises(InvalidArgument, match="WordLevel"):
+        token_bytes(PreTrainedTokenizerFast(tokenizer_object=words), 3)
     with pytest.raises(InvalidArgument, match="object is not backed"):
         token_bytes(object(), 3)
 
