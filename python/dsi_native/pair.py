@@ -12,15 +12,20 @@ from typing import Any
 from dsi_native import _core
 from dsi_native.drafters import CallableDrafter, PromptLookup
 from dsi_native.errors import InvalidArgument
+from dsi_native.translation import Translation, check_method, opening_of
 
 
 @dataclass(frozen=True)
 class Pair:
-    """What an engine decodes with. drafter: None for non-SI only."""
+    """What an engine decodes with.
+
+    drafter: None for non-SI only. translation: None where the drafter speaks the target's ids.
+    """
 
     target: Any
     drafter: Any
     tokenizer: Any
+    translation: Translation | None = None
 
     @property
     def vocab_size(self) -> int:
@@ -34,7 +39,10 @@ class Pair:
         if self.drafter is None:
             return targets, None
         with _naming("drafter"):
-            return targets, self.drafter.servers(1, threads)[0]
+            server = self.drafter.servers(1, threads)[0]
+        if self.translation is not None:
+            server = self.translation.server(server, getattr(self.drafter, "context", None))
+        return targets, server
 
     @property
     def shares_cores(self) -> bool:
@@ -103,12 +111,15 @@ def open_pair(
     device: Any,
     tokenizer: Any,
     cache_budget_bytes: int | None,
+    method: str,
 ) -> Pair:
-    """Loads what is named, and checks that the drafter speaks the target's vocabulary.
+    """Loads what is named, and finds out how the two vocabularies relate.
 
-    Raises InvalidArgument naming `target` or `drafter`.
+    Raises InvalidArgument naming `target`, `drafter` or `method`.
     """
     from dsi_native.models.load import load_model
+
+    check_method(method)
 
     with _naming("target"):
         model = load_model(target, dtype=dtype, device=device)
@@ -118,7 +129,8 @@ def open_pair(
         model.cache_budget_bytes = cache_budget_bytes
     own = tokenizer if tokenizer is not None else getattr(model, "tokenizer", None)
     with _naming("drafter"):
-        return Pair(model, _open_drafter(drafter, model, dtype, device), own)
+        other = _open_drafter(drafter, model, dtype, device)
+        return Pair(model, other, own, _translation(model, own, other, method))
 
 
 def _open_drafter(drafter: Any, target: Any, dtype: Any, device: Any) -> Any:
@@ -146,24 +158,56 @@ def _open_drafter(drafter: Any, target: Any, dtype: Any, device: Any) -> Any:
                 f"{error}; drafters by name are int4, int8, lookup, none"
             ) from None
         raise
-    _check_same_vocabulary(target, model)
     return model
 
 
-def _check_same_vocabulary(target: Any, drafter: Any) -> None:
-    """Padded rows may differ in width; the tokens may not."""
+def _translation(target: Any, tokenizer: Any, drafter: Any, method: str) -> Translation | None:
+    """What stands between two vocabularies; None where ids mean the same.
+
+    Padded rows may differ in width. A method that was asked for by name is used in any case.
+    """
     if getattr(drafter, "vocab_size", None) is None:
-        return
-    ours, theirs = getattr(target, "tokenizer", None), getattr(drafter, "tokenizer", None)
-    if ours is not None and theirs is not None:
-        same = ours is theirs or ours.get_vocab() == theirs.get_vocab()
-        sizes = f"{len(ours)} and {len(theirs)} tokens"
-    else:
-        same = target.vocab_size == drafter.vocab_size
-        sizes = f"{target.vocab_size} and {drafter.vocab_size} ids"
-    if not same:
+        return None
+    sources = _vocabulary_of(target, tokenizer), _vocabulary_of(drafter, None)
+    if None in sources:
+        if target.vocab_size == drafter.vocab_size and method == "auto":
+            return None
         raise InvalidArgument(
-            f"{name_of(drafter)} and the target {name_of(target)} have different vocabularies "
-            f"({sizes}); such a pair needs a vocabulary map, which this release does not have. "
-            'Use a drafter with the same tokenizer, or "int4", "int8", "lookup".'
+            f"{name_of(drafter)} and the target {name_of(target)} have {drafter.vocab_size} and "
+            f"{target.vocab_size} ids; to translate between them both need a tokenizer"
         )
+    if method == "auto" and _same_tokens(*sources):
+        return None
+    from dsi_native.vocab.open import open_vocabulary
+
+    ours, theirs = (
+        open_vocabulary(
+            source, name_of(model), model.vocab_size, tuple(getattr(model, "eos_ids", ()) or ())
+        )
+        for source, model in zip(sources, (target, drafter), strict=True)
+    )
+    made = Translation(
+        ours,
+        theirs,
+        target_width=target.vocab_size,
+        drafter_width=drafter.vocab_size,
+        opening=opening_of(sources[1]),
+        method=method,
+    )
+    return None if made.map.shares_ids and method == "auto" else made
+
+
+def _vocabulary_of(model: Any, tokenizer: Any) -> Any:
+    """Something to open a vocabulary from; None where there is nothing."""
+    named = getattr(model, "vocabulary", None)
+    if named is not None:
+        return named
+    return tokenizer if tokenizer is not None else getattr(model, "tokenizer", None)
+
+
+def _same_tokens(ours: Any, theirs: Any) -> bool:
+    """Whether two tokenizers of transformers name the same ids."""
+    if ours is theirs:
+        return True
+    named = hasattr(ours, "get_vocab") and hasattr(theirs, "get_vocab")
+    return named and ours.get_vocab() == theirs.get_vocab()

@@ -30,6 +30,7 @@ class Request:
         seed: int,
         prompt_tokens: int,
         mode: str,
+        method: str | None,
         sp: int,
         forwards_compete: bool,
         logprobs: bool,
@@ -41,6 +42,7 @@ class Request:
         self._ticket = ticket
         self._text = text
         self._mode = mode
+        self._method = method
         self._sp = sp
         self._forwards_compete = forwards_compete
         self._logprobs: list[TokenLogprob] | None = [] if logprobs else None
@@ -68,8 +70,14 @@ class Request:
         return self._statistics_of(ending)
 
     def _statistics_of(self, ending: dict[str, Any]) -> Statistics:
-        compete = self._forwards_compete
-        return statistics_of(ending, self._mode, self._sp, self.prompt_tokens, compete)
+        return statistics_of(
+            ending,
+            mode=self._mode,
+            method=self._method,
+            sp=self._sp,
+            prompt_tokens=self.prompt_tokens,
+            forwards_compete=self._forwards_compete,
+        )
 
     def result(self, timeout: float | None = None) -> Output:
         """Waits for the end. Raises what the request failed with; TimeoutError after `timeout` s.

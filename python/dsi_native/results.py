@@ -21,6 +21,7 @@ class TokenLogprob:
 class Statistics:
     """What one request did and cost. Times in seconds, from submission; None: not measured.
 
+    method: how a drafter with another vocabulary drafted, "tli" or "slem"; None for others.
     acceptance: drafts accepted of drafts judged; acceptance_at[i]: the same for drafts i places
         behind the last token that the target chose itself.
     target_forwards: verifications handed to target servers, of them wasted_forwards ran to their
@@ -33,6 +34,7 @@ class Statistics:
     """
 
     mode: str
+    method: str | None
     sp: int
     lookahead: int
     prompt_tokens: int
@@ -84,7 +86,13 @@ class Output:
 
 
 def statistics_of(
-    ending: dict[str, Any], mode: str, sp: int, prompt_tokens: int, forwards_compete: bool
+    ending: dict[str, Any],
+    *,
+    mode: str,
+    method: str | None,
+    sp: int,
+    prompt_tokens: int,
+    forwards_compete: bool,
 ) -> Statistics:
     """From the native ending of a request."""
     tokens = ending["emitted"]
@@ -96,6 +104,7 @@ def statistics_of(
     running = ending["total_s"] - ending["queued_s"]
     return Statistics(
         mode=mode,
+        method=method,
         sp=sp,
         lookahead=ending["lookahead"],
         prompt_tokens=prompt_tokens,

@@ -61,7 +61,7 @@ class SamplingParams:
         cuts, on server threads, for target and drafter, and may be called for a position more than
         once, so it must depend on its arguments only.
     timeout: seconds from submission; RequestFailed then.
-    mode, lookahead: override the engine's for this request.
+    mode, lookahead, method: override the engine's for this request.
     """
 
     max_new_tokens: int = 128
@@ -84,6 +84,7 @@ class SamplingParams:
     timeout: float | None = None
     mode: str | None = None
     lookahead: int | str | None = None
+    method: str | None = None
 
     def __post_init__(self) -> None:
         _whole("max_new_tokens", self.max_new_tokens, 1)
@@ -130,6 +131,8 @@ class SamplingParams:
             _choice("mode", self.mode, ("non-si", "si", "dsi"))
         if self.lookahead is not None:
             check_lookahead(self.lookahead)
+        if self.method is not None:
+            _choice("method", self.method, ("auto", "tli", "slem"))
 
     @classmethod
     def of(cls, arguments: Mapping[str, Any]) -> SamplingParams:

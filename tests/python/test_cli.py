@@ -26,6 +26,7 @@ from dsi_native.results import Output, Statistics
 
 STATISTICS = Statistics(
     mode="dsi",
+    method=None,
     sp=2,
     lookahead=3,
     prompt_tokens=4,

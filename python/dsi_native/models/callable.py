@@ -23,7 +23,8 @@ class CallableModel:
 
     forward: one function, or a list with one for each server. factory: makes one for each server,
     instead of `forward`. vocab_size: V; None asks the function, with one call on token 0.
-    context: the most tokens it takes, None for any number.
+    context: the most tokens it takes, None for any number. vocabulary: what open_vocabulary() takes,
+    where there is no transformers tokenizer.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class CallableModel:
         *,
         factory: Callable[[], Forward] | None = None,
         name: str | None = None,
+        vocabulary: Any = None,
     ) -> None:
         if (forward is None) == (factory is None):
             raise InvalidArgument("give either forward or factory")
@@ -47,6 +49,7 @@ class CallableModel:
             raise InvalidArgument("forward must be a function or a list of functions")
         self._factory = factory
         self.tokenizer = tokenizer
+        self.vocabulary = vocabulary
         self.context = context
         self.eos_ids = tuple(eos_ids)
         self.name = name or getattr(self._forwards[0], "__name__", type(self._forwards[0]).__name__)
