@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dsi_native.vocab.map import vocabulary_map
+from dsi_native.vocab.vocabulary import Vocabulary
+
 Array = NDArray[Any]
 States = NDArray[np.uint64]
 
@@ -85,12 +88,10 @@ def mixed(x: States) -> States:
 
 
 def maps_of(target: HashedModel, drafter: HashedModel) -> tuple[Array, Array]:
-    """(d2t, t2d): the lowest id of each byte string on both sides."""
-    d2t, t2d = np.full(drafter.width, -1, np.int32), np.full(target.width, -1, np.int32)
-    for token in set(target.tokens) & set(drafter.tokens):
-        t, d = target.tokens.index(token), drafter.tokens.index(token)
-        d2t[d], t2d[t] = t, d
-    return d2t, t2d
+    """(d2t, t2d) as for any two models."""
+    vocabularies = [Vocabulary("letters", "letters", x.tokens) for x in (target, drafter)]
+    made = vocabulary_map(*vocabularies, target.width, drafter.width)
+    return made.d2t, made.t2d
 
 
 def total_variation(a: Any, b: Any) -> float:

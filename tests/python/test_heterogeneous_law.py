@@ -58,7 +58,7 @@ CASES = {
     "filters on both": pair("abcdef", "dxcyab", 2, FILTERS, OTHERS),
     "greedy drafter": pair("abcde", "dxcyb", 2, {}, GREEDY),
     "greedy target": pair("abcde", "dxcyb", 2, GREEDY),
-    "greedy on both sides": pair("abcde", "exdcyab", 2, GREEDY, GREEDY),
+    "greedy on both sides": pair("acdef", "exdcya", 2, GREEDY, GREEDY),
     "padded rows": Tli(Side(model("abcd", 1, 7)), Side(model("dxcb", 2, 6))),
     "padded rows of the same vocabulary": Tli(Side(model("abcd", 1, 7)), Side(model("abcd", 2, 5))),
 }
