@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,14 +11,24 @@ from typing import Any
 from dsi_native.errors import InvalidArgument
 from dsi_native.vocab.vocabulary import Vocabulary
 
+EMBEDDED = "smollm2"
+# In a folder, the first of these that is there.
+_FILES = ("tokenizer.json", "tekken.json", "tokenizer.model", "spiece.model", "*.gguf",
+          "*.tiktoken", "*.model", "rwkv_vocab*.txt")  # fmt: skip
+_TRIE_LINE = re.compile(rb"\d+ b?['\"].*['\"] \d+")
+_RANK_LINE = re.compile(rb"[A-Za-z0-9+/]+=* \d+")
+_CONFIG_ROLES = {"eos": "eos_token", "bos": "bos_token", "pad": "pad_token", "unk": "unk_token"}
+
 
 def open_vocabulary(
     source: Any, name: str | None = None, width: int | None = None, eos: Sequence[int] = ()
 ) -> Vocabulary:
     """The vocabulary of `source`, which stays unaltered.
 
-    source: a Vocabulary, a transformers tokenizer, a tokenizers.Tokenizer, or the path of a folder
-        with a tokenizer.json or of that file.
+    source: a Vocabulary, a transformers tokenizer, a tokenizers.Tokenizer, a tiktoken.Encoding, a
+        sentencepiece.SentencePieceProcessor; "smollm2", the embedded model's; or the path of a
+        tokenizer.json, tekken.json, SentencePiece model, GGUF file, file of tiktoken's ranks or
+        RWKV's, or of a folder that holds one.
     name: what messages call it; by default what the source calls itself.
     width: how wide the model's rows are; ids behind the last token are unused.
     eos: end tokens that the model's configuration names besides the tokenizer's own.
@@ -24,6 +36,8 @@ def open_vocabulary(
     """
     if isinstance(source, Vocabulary):
         found = source
+    elif isinstance(source, str) and source == EMBEDDED:
+        found = _embedded(name)
     elif isinstance(source, (str, Path)):
         found = _of_path(Path(source).expanduser(), name)
     else:
@@ -35,20 +49,113 @@ def _of_object(source: Any, name: str | None) -> Vocabulary:
     from dsi_native.vocab import tokenizers_source
 
     title = name or str(getattr(source, "name_or_path", "") or type(source).__name__)
-    if hasattr(source, "backend_tokenizer"):
+    if getattr(source, "backend_tokenizer", None) is not None:
         return tokenizers_source.from_transformers(source, title)
+    pieces = getattr(source, "sp_model", source)
+    if hasattr(pieces, "serialized_model_proto"):
+        from dsi_native.vocab.sentencepiece_source import from_model_proto
+
+        return from_model_proto(pieces.serialized_model_proto(), title)
     if hasattr(source, "get_vocab") and hasattr(source, "to_str"):
         return tokenizers_source.from_tokenizers(source, title)
+    if hasattr(source, "encode_ordinary") and hasattr(source, "decode_single_token_bytes"):
+        from dsi_native.vocab.tiktoken_source import from_encoding
+
+        return from_encoding(source, name or source.name)
     raise InvalidArgument(f"{title}: a {type(source).__name__} is no tokenizer known here")
 
 
+def _embedded(name: str | None) -> Vocabulary:
+    from dsi_native.models.embedded import NAME, find_gguf
+
+    return _of_gguf(find_gguf(), name or NAME)
+
+
 def _of_path(path: Path, name: str | None) -> Vocabulary:
-    file = path / "tokenizer.json" if path.is_dir() else path
+    file = _in_folder(path) if path.is_dir() else path
     if not file.is_file():
-        raise InvalidArgument(f"{path}: no such vocabulary")
+        raise InvalidArgument(f"{path}: no such vocabulary; give a file, a folder or {EMBEDDED!r}")
+    generic = file.stem in ("tokenizer", "tekken", "spiece")
+    title = name or (file.parent.name if generic or path.is_dir() else file.stem)
+    with file.open("rb") as opened:
+        head = opened.read(512)
+    if head.startswith(b"GGUF"):
+        return _of_gguf(file, name)
+    if head.lstrip()[:1] == b"{":
+        return _of_json(file, title)
+    first_line = head.split(b"\n", 1)[0].strip()
+    if _RANK_LINE.fullmatch(first_line):
+        from dsi_native.vocab.tiktoken_source import from_ranks
+
+        return from_ranks(file.read_bytes(), title)
+    if _TRIE_LINE.fullmatch(first_line):
+        from dsi_native.vocab.tiktoken_source import from_byte_trie
+
+        return from_byte_trie(file.read_text(encoding="utf-8"), title)
+    from dsi_native.vocab.sentencepiece_source import from_model_proto
+
+    return from_model_proto(file.read_bytes(), title)
+
+
+def _in_folder(folder: Path) -> Path:
+    for pattern in _FILES:
+        for file in sorted(folder.glob(pattern)):
+            return file
+    raise InvalidArgument(f"{folder}: holds no vocabulary; known files are {', '.join(_FILES)}")
+
+
+def _of_gguf(file: Path, name: str | None) -> Vocabulary:
+    from dsi_native.vocab.gguf_source import from_gguf
+
+    return from_gguf(file, name)
+
+
+def _of_json(file: Path, name: str) -> Vocabulary:
+    text = file.read_text(encoding="utf-8")
+    try:
+        state = json.loads(text)
+    except ValueError as error:
+        raise InvalidArgument(f"{file}: no valid JSON ({error})") from error
+    if "vocab" in state and "config" in state:
+        from dsi_native.vocab.tiktoken_source import from_tekken
+
+        return from_tekken(state, name)
+    if "model" not in state:
+        raise InvalidArgument(f"{file}: neither a tokenizer.json nor a tekken.json")
     from tokenizers import Tokenizer
 
     from dsi_native.vocab import tokenizers_source
 
-    tokenizer = Tokenizer.from_file(str(file))
-    return tokenizers_source.from_tokenizers(tokenizer, name or file.parent.name)
+    tokenizer = Tokenizer.from_str(text)
+    roles = _configured_roles(file.parent, tokenizer)
+    control = {
+        at: tokenizer.id_to_token(at) for role in ("eos", "bos") for at in roles.get(role, ())
+    }
+    return tokenizers_source.from_tokenizers(tokenizer, name, control, roles)
+
+
+def _configured_roles(folder: Path, tokenizer: Any) -> dict[str, tuple[int, ...]]:
+    """What the files beside a tokenizer.json say of its control tokens."""
+    config = _json(folder / "special_tokens_map.json") | _json(folder / "tokenizer_config.json")
+    roles = {}
+    for role, key in _CONFIG_ROLES.items():
+        token = config.get(key)
+        text = token.get("content") if isinstance(token, dict) else token
+        at = tokenizer.token_to_id(text) if isinstance(text, str) else None
+        if at is not None:
+            roles[role] = (at,)
+    for file in ("generation_config.json", "config.json"):
+        ends = _json(folder / file).get("eos_token_id")
+        ids = ends if isinstance(ends, list) else [ends]
+        known = [at for at in ids if isinstance(at, int) and tokenizer.id_to_token(at) is not None]
+        if known:
+            roles["eos"] = tuple(dict.fromkeys([*roles.get("eos", ()), *known]))
+    return roles
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

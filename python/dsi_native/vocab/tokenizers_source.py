@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dsi_native.errors import InvalidArgument
@@ -65,7 +66,7 @@ def from_tokenizers(
         control=dict(sorted(control.items())),
         roles={**roles_by_name(control), **(roles or {})},
         lossless=_is_lossless(state, kind),
-        speller=_speller(state, read),
+        speller=when_asked(_copy, state, read),
     )
 
 
@@ -92,18 +93,39 @@ def _is_lossless(state: Mapping[str, Any], kind: str) -> bool:
     return not state["model"].get("end_of_word_suffix")
 
 
-def _speller(state: dict[str, Any], read: PieceBytes) -> TextSpeller:
-    from tokenizers import Tokenizer
-
-    copy = Tokenizer.from_str(json.dumps(_for_pieces(state, read)))
+def speller_of(tokenizer: Any) -> TextSpeller:
+    """Encodes with a tokenizers.Tokenizer, which is altered and now belongs to the speller."""
     # Names of control tokens are plain text here; who wants a control token has its id.
-    copy.encode_special_tokens = True
+    tokenizer.encode_special_tokens = True
 
     def spell(text: str) -> tuple[Sequence[int], Any]:
-        encoding = copy.encode(text, add_special_tokens=False)
+        encoding = tokenizer.encode(text, add_special_tokens=False)
         return encoding.ids, lambda: [end for _, end in encoding.offsets]
 
     return spell
+
+
+def when_asked(build: Callable[..., Any], *arguments: Any) -> TextSpeller:
+    """Of the tokenizer that build(*arguments) makes once the first text comes.
+
+    For vocabularies whose tokenizer takes long to make: often only the tokens are wanted.
+    """
+    guard = threading.Lock()  # guards made
+    made: list[TextSpeller] = []
+
+    def spell(text: str) -> tuple[Sequence[int], Any]:
+        with guard:
+            if not made:
+                made.append(speller_of(build(*arguments)))
+        return made[0](text)
+
+    return spell
+
+
+def _copy(state: dict[str, Any], read: PieceBytes) -> Any:
+    from tokenizers import Tokenizer
+
+    return Tokenizer.from_str(json.dumps(_for_pieces(state, read)))
 
 
 def _for_pieces(state: dict[str, Any], read: PieceBytes) -> dict[str, Any]:
