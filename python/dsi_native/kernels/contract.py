@@ -28,13 +28,24 @@ GREEDY_TEMPERATURE = 1e-5
 
 
 class Tag(enum.IntEnum):
-    """What a random number is for: the second word of its Philox counter."""
+    """What a random number is for: the low byte of the second word of its Philox counter.
+
+    The upper 24 bits of that word number the draws where one position needs several for the same
+    purpose; they are 0 for all but the string-level ones.
+    """
 
     COUPLED = 0
     DRAFT = 1
     ACCEPT = 2
     BONUS = 3
     """Also the residual's draw: one row never needs both."""
+    STRING_DRAFT = 4
+    """String-level rejection sampling (dsi_native.reference.slrs): draft j of a position."""
+    STRING_ACCEPT = 5
+    STRING_RESIDUAL = 6
+    """Trial j of the residual draws this token of the target's law,"""
+    STRING_COIN = 7
+    """and takes it iff this coin says so."""
 
 
 TAGS = {"coupled": Tag.COUPLED, "draft": Tag.DRAFT, "bonus": Tag.BONUS}
