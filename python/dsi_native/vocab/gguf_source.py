@@ -32,9 +32,9 @@ _ROLE_KEYS = {
 
 def from_gguf(path: Path, name: str | None = None) -> Vocabulary:
     """Of a GGUF file's metadata. Raises InvalidArgument for kinds that are not known here."""
-    read = read_metadata(path, (_PREFIX, "general.name"))
+    read = read_metadata(path, (_PREFIX,))
     fields = {key.removeprefix(_PREFIX): value for key, value in read.items()}
-    title = name or str(read.get("general.name") or path.stem)
+    title = name or path.stem
     model = fields.get("model")
     if "tokens" not in fields:
         raise InvalidArgument(f"{path}: has no vocabulary")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -67,7 +68,12 @@ def vocabulary_map(
         if key in _maps:
             _maps.move_to_end(key)
             return _maps[key]
-    made = _build(target.at_width(widths[0]), drafter.at_width(widths[1]))
+    # Padding changes no token; only rows that are too narrow for the vocabulary do.
+    made = _build(
+        target.at_width(min(widths[0], len(target))),
+        drafter.at_width(min(widths[1], len(drafter))),
+        widths,
+    )
     with _guard:
         kept = _maps.setdefault(key, made)
         while len(_maps) > _KEPT:
@@ -75,23 +81,23 @@ def vocabulary_map(
     return kept
 
 
-def _build(target: Vocabulary, drafter: Vocabulary) -> VocabularyMap:
+def _build(target: Vocabulary, drafter: Vocabulary, widths: tuple[int, int]) -> VocabularyMap:
+    """widths: the target's and the drafter's, at least as wide as their vocabularies."""
     ours, theirs = target.lowest, drafter.lowest
-    common = [(at, ours[token]) for token, at in theirs.items() if token in ours]
+    d2t = np.full(widths[1], -1, np.int32)
+    mine = np.fromiter(theirs.values(), np.int32, len(theirs))
+    its = np.fromiter(map(ours.get, theirs, itertools.repeat(-1)), np.int32, len(theirs))
+    common = int((its >= 0).sum())
     if _shares_ids(target, drafter):
-        d2t = np.full(len(drafter), -1, np.int32)
-        for at in range(min(len(target), len(drafter))):
-            if drafter.tokens[at] or at in drafter.control:
-                d2t[at] = at
-        relation = "same" if len(target) == len(drafter) else "padded"
+        relation = "same" if widths[0] == widths[1] else "padded"
+        used = [at for at, token in enumerate(drafter.tokens) if token or at in drafter.control]
+        d2t[used] = used
     else:
-        d2t = np.full(len(drafter), -1, np.int32)
-        pairs = common + _by_role(target, drafter)
-        if pairs:
-            mine, its = np.array(pairs, dtype=np.int32).T
-            d2t[mine] = its
         relation = "overlapping" if common else "foreign"
-    t2d = np.full(len(target), -1, np.int32)
+        d2t[mine] = its
+        for at, other in _by_role(target, drafter):
+            d2t[at] = other
+    t2d = np.full(widths[0], -1, np.int32)
     mapped = np.flatnonzero(d2t >= 0)
     t2d[d2t[mapped]] = mapped
     for array in (d2t, t2d):
@@ -99,7 +105,7 @@ def _build(target: Vocabulary, drafter: Vocabulary) -> VocabularyMap:
     return VocabularyMap(
         d2t=d2t,
         t2d=t2d,
-        common=len(common),
+        common=common,
         duplicates_target=_text_tokens(target) - len(ours),
         duplicates_drafter=_text_tokens(drafter) - len(theirs),
         relation=relation,
@@ -107,7 +113,7 @@ def _build(target: Vocabulary, drafter: Vocabulary) -> VocabularyMap:
 
 
 def _text_tokens(vocabulary: Vocabulary) -> int:
-    return sum(map(bool, vocabulary.tokens))
+    return len(vocabulary) - vocabulary.tokens.count(b"")
 
 
 def _shares_ids(target: Vocabulary, drafter: Vocabulary) -> bool:

@@ -71,9 +71,8 @@ class Vocabulary:
     @functools.cached_property
     def lowest(self) -> dict[bytes, int]:
         """The lowest id of each byte string. Not to be altered."""
-        found: dict[bytes, int] = {}
-        for at, token in enumerate(self.tokens):
-            found.setdefault(token, at)
+        highest_first = zip(reversed(self.tokens), range(len(self.tokens) - 1, -1, -1), strict=True)
+        found = dict(highest_first)
         found.pop(b"", None)
         return found
 
@@ -117,6 +116,10 @@ class Vocabulary:
                 tokens[at] = b""
         roles = {**self.roles, "eos": eos}
         return dataclasses.replace(self, tokens=tuple(tokens), control=control, roles=roles)
+
+    def spell_longest(self, data: bytes) -> tuple[np.ndarray, np.ndarray]:
+        """As encode, but always the longest token that matches: needs no speller."""
+        return spelling.spell(spelling.LONGEST, self.tokens, lambda: self._matcher, data)
 
     @functools.cached_property
     def _matcher(self) -> Callable[[bytes], tuple[list[int], list[int]]]:
