@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -72,11 +72,10 @@ def extended(states: States, tokens: Any) -> States:
     return mixed(states * np.uint64(3) + np.asarray(tokens, np.uint64) + np.uint64(1))
 
 
-def state_of(prefix: Sequence[int]) -> States:
-    state = start()
-    for token in prefix:
-        state = extended(state, [token])
-    return state
+@lru_cache(maxsize=100_000)
+def state_of(prefix: tuple[int, ...] | bytes) -> States:
+    """[1]; not to be altered."""
+    return extended(state_of(prefix[:-1]), [prefix[-1]]) if prefix else start()
 
 
 def mixed(x: States) -> States:

@@ -10,7 +10,7 @@ import numpy as np
 
 from dsi_native.reference.first_token import NO_TOKEN, FirstToken, LongestMatch
 from dsi_native.reference.laws import acceptance, one_hot, residual
-from dsi_native.reference.slrs import draw_draft
+from dsi_native.reference.slrs import Drawn, draw_by_strings, draw_draft
 from dsi_native.reference.slrs_cost import Budget
 from dsi_native.reference.slrs_psi import Psi, Stops
 from hetero_models import Array, HashedModel, extended, state_of
@@ -141,6 +141,58 @@ def path_weight(psi: Psi, drafts: Sequence[int]) -> float:
 
 def canonical(text: bytes, tokens: tuple[bytes, ...]) -> list[int]:
     return LongestMatch(tokens).encode(text)
+
+
+def drawn(toy: StringPair, n: int, kind: type[Psi] = Psi) -> list[Drawn]:
+    psi, p = toy.psi(kind=kind), toy.p()
+    found = []
+    for seed in range(n):
+        psi.where = (seed, 9)
+        found.append(draw_by_strings(p, psi, seed, 9))
+    return found
+
+
+def mistaken_law(toy: StringPair, kind: type[Psi]) -> Array:
+    """Of the token over all drafts. PathAlone takes psi of all other tokens for zero."""
+    p, law = toy.p(), np.zeros(len(toy.first.tokens))
+    for path in toy.paths():
+        if kind is PathAlone:
+            psi = path.weight * np.eye(len(p))[path.candidate]
+        else:
+            psi = np.array([toy.psi(kind=kind)(t) for t in range(len(p))])
+        law += path.weight * toy.judged(path.candidate, p, psi)
+    return law
+
+
+def two_tokens(toy: StringPair, reuse: bool) -> Array:
+    """Joint law; with `reuse` the text left behind an accepted token begins the next draft."""
+    p1, psi1 = toy.p(), toy.candidates_law()
+    joint = np.zeros((len(p1), len(p1)))
+    second = [(toy.p((t,)), toy.candidates_law((t,))) for t in range(len(p1))]
+    for path in toy.paths():
+        t = path.candidate
+        stands = min(1.0, p1[t] / psi1[t])
+        fell = toy.judged(t, p1, psi1)
+        fell[t] -= stands
+        for x, mass in enumerate(fell):
+            joint[x] += path.weight * mass * toy.law((x,))
+        left = path.text[len(toy.first.tokens[t]) :] if reuse else b""
+        found = toy.first.first_token_final(left)
+        if not left:
+            joint[t] += path.weight * stands * toy.law((t,))
+        elif found is not None:
+            joint[t] += path.weight * stands * toy.judged(found, *second[t])
+        else:
+            for more in toy.paths((), path.drafts, left):
+                mass = path.weight * stands * more.weight
+                joint[t] += mass * toy.judged(more.candidate, *second[t])
+    return joint
+
+
+STRING_MUTATIONS: dict[str, type[Psi]] = {
+    "the drawn path alone": PathAlone,
+    "the canonical spelling alone": CanonicalAlone,
+}
 
 
 TOYS = {

@@ -12,15 +12,26 @@ from dsi_native.errors import InvalidArgument
 from dsi_native.kernels import Tag
 from dsi_native.reference.first_token import NO_TOKEN, LongestMatch, PairMerges, TokensBehind
 from dsi_native.reference.laws import acceptance
-from dsi_native.reference.slrs import Drawn, draw_by_strings
+from dsi_native.reference.slrs import draw_by_strings
 from dsi_native.reference.slrs_cost import Budget, Cost
 from dsi_native.reference.slrs_psi import Psi, Stops
 from hetero_models import total_variation
 from kernel_implementations import follows
-from slrs_toy import TOYS, CanonicalAlone, PathAlone, StringPair, split
+from slrs_toy import (
+    STRING_MUTATIONS,
+    TOYS,
+    StringPair,
+    drawn,
+    mistaken_law,
+    split,
+    two_tokens,
+)
 
 by_toy = pytest.mark.parametrize("toy", TOYS.values(), ids=TOYS)
 CONTEXTS = [(), (0,), (1,), (1, 0), (0, 2, 1)]
+
+# Total variation of the token's law in the toy "subwords".
+MEASURED = {"the drawn path alone": 0.135, "the canonical spelling alone": 0.081}
 
 MERGED = PairMerges([(b"a", b"b"), (b"b", b"a"), (b"ab", b"a")], split("a b ab ba aba"))
 INEXACT = TokensBehind(LongestMatch(split("a b ab aab ba")).encode, split("a b ab aab ba"))
@@ -28,15 +39,6 @@ OTHER_TOKENIZERS = {
     "merges": StringPair(MERGED, split("a b ab bb")),
     "one more token": StringPair(INEXACT, split("a b ab bb")),
 }
-
-
-def drawn(toy: StringPair, n: int, kind: type[Psi] = Psi) -> list[Drawn]:
-    psi, p = toy.psi(kind=kind), toy.p()
-    found = []
-    for seed in range(n):
-        psi.where = (seed, 9)
-        found.append(draw_by_strings(p, psi, seed, 9))
-    return found
 
 
 @by_toy
@@ -66,7 +68,7 @@ def test_draws_have_the_target_s_law(name: str) -> None:
     toy = (TOYS | OTHER_TOKENIZERS)[name]
     if name in OTHER_TOKENIZERS:
         toy = bounded(toy, 6)
-    n = 1000
+    n = 600
     found, p = drawn(toy, n), toy.p()
     assert follows(np.array([x.token for x in found]), p)
     psi = toy.psi()
@@ -183,53 +185,15 @@ def test_a_law_that_sums_to_more_than_one_ends_with_a_token_of_p() -> None:
     assert all(toy.p()[x.token] > 0 for x in found)
 
 
-def mistaken_law(toy: StringPair, kind: type[Psi]) -> np.ndarray:
-    """Of the token over all drafts. PathAlone takes psi of all other tokens for zero."""
-    p, law = toy.p(), np.zeros(len(toy.first.tokens))
-    for path in toy.paths():
-        if kind is PathAlone:
-            psi = path.weight * np.eye(len(p))[path.candidate]
-        else:
-            psi = np.array([toy.psi(kind=kind)(t) for t in range(len(p))])
-        law += path.weight * toy.judged(path.candidate, p, psi)
-    return law
-
-
-@pytest.mark.parametrize(
-    "kind, measured", [(PathAlone, 0.135), (CanonicalAlone, 0.081)], ids=["drawn path", "canonical"]
-)
-def test_shortcuts_of_psi_are_biased(kind: type[Psi], measured: float) -> None:
+@pytest.mark.parametrize("name", MEASURED)
+def test_shortcuts_of_psi_are_biased(name: str) -> None:
+    kind, measured = STRING_MUTATIONS[name], MEASURED[name]
     toy = TOYS["subwords"]
     law = mistaken_law(toy, kind)
     assert total_variation(law, toy.p()) == pytest.approx(measured, abs=5e-4)
-    tokens = np.array([x.token for x in drawn(toy, 1500, kind)])
+    tokens = np.array([x.token for x in drawn(toy, 1000, kind)])
     assert follows(tokens, law / law.sum())
     assert not follows(tokens, toy.p())
-
-
-def two_tokens(toy: StringPair, reuse: bool) -> np.ndarray:
-    """Joint law; with `reuse` the text left behind an accepted token begins the next draft."""
-    p1, psi1 = toy.p(), toy.candidates_law()
-    joint = np.zeros((len(p1), len(p1)))
-    second = [(toy.p((t,)), toy.candidates_law((t,))) for t in range(len(p1))]
-    for path in toy.paths():
-        t = path.candidate
-        stands = min(1.0, p1[t] / psi1[t])
-        fell = toy.judged(t, p1, psi1)
-        fell[t] -= stands
-        for x, mass in enumerate(fell):
-            joint[x] += path.weight * mass * toy.law((x,))
-        left = path.text[len(toy.first.tokens[t]) :] if reuse else b""
-        found = toy.first.first_token_final(left)
-        if not left:
-            joint[t] += path.weight * stands * toy.law((t,))
-        elif found is not None:
-            joint[t] += path.weight * stands * toy.judged(found, *second[t])
-        else:
-            for more in toy.paths((), path.drafts, left):
-                mass = path.weight * stands * more.weight
-                joint[t] += mass * toy.judged(more.candidate, *second[t])
-    return joint
 
 
 def test_text_left_behind_a_token_is_no_draw_from_q() -> None:
