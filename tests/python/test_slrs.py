@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from functools import lru_cache
 
 import numpy as np
 import pytest
@@ -12,11 +13,11 @@ from dsi_native.errors import InvalidArgument
 from dsi_native.kernels import Tag
 from dsi_native.reference.first_token import NO_TOKEN, LongestMatch, PairMerges, TokensBehind
 from dsi_native.reference.laws import acceptance
-from dsi_native.reference.slrs import draw_by_strings
+from dsi_native.reference.slrs import draw_by_strings, text_by_strings
 from dsi_native.reference.slrs_cost import Budget, Cost
 from dsi_native.reference.slrs_psi import Psi, Stops
 from hetero_models import total_variation
-from kernel_implementations import follows
+from kernel_implementations import follows, surprise
 from slrs_toy import (
     STRING_MUTATIONS,
     TOYS,
@@ -79,6 +80,20 @@ def test_draws_have_the_target_s_law(name: str) -> None:
     # A rejection is as rare as the residual is small: one trial per position, whatever the laws.
     trials = np.array([x.trials for x in found])
     assert abs(trials.mean() - 1) < 4 * trials.std() / np.sqrt(n)
+
+
+def test_two_tokens_have_the_target_s_joint_law() -> None:
+    toy, n = TOYS["subwords"], 700
+    p, psi = lru_cache(None)(toy.p), lru_cache(None)(toy.psi)
+    texts = [text_by_strings(p, psi, 2, seed, 40) for seed in range(n)]
+    counts = np.zeros((5, 5))
+    np.add.at(counts, tuple(np.array([[x.token for x in text] for text in texts]).T), 1)
+    wanted = np.array([p(())[t] * p((t,)) for t in range(5)])
+    assert surprise(counts, wanted / wanted.sum()) < 4
+    stood = np.array([[x.accepted for x in text] for text in texts])
+    assert 0.1 < stood[:, 0].mean() < 0.9
+    # The second token's fate does not depend on the first one's.
+    assert abs(np.corrcoef(stood.T)[0, 1]) < 4 / np.sqrt(n)
 
 
 @by_toy

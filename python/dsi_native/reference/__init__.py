@@ -3,6 +3,9 @@
 verify(), sample() and cut() take and return what those of dsi_native.kernels do; the same random
 bits, sums in float64. The forms ``*_with_margins`` also say how close each decision was, so that
 tests compare implementations wherever rounding cannot have decided.
+
+laws: the rules' laws over all draws. slrs: string-level rejection sampling between vocabularies,
+for tiny and byte-level drafters; slrs_cost: what it would cost for two vocabularies.
 """
 
 from dsi_native.reference.philox import (

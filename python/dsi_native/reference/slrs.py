@@ -9,6 +9,7 @@ Ask slrs_cost what a pair would cost before using it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ from dsi_native.kernels.contract import Tag
 from dsi_native.reference.philox import exponential, odd_grid, token_bits
 from dsi_native.reference.slrs_psi import GOES_ON, Psi
 
-__all__ = ["Drafted", "Drawn", "draw_by_strings", "draw_draft"]
+__all__ = ["Drafted", "Drawn", "draw_by_strings", "draw_draft", "text_by_strings"]
 
 
 class Drafted(NamedTuple):
@@ -72,6 +73,25 @@ def draw_by_strings(p: NDArray[np.float64], psi: Psi, seed: int, position: int) 
             left.pop(t, None)
         if not left:  # p = psi up to rounding: the residual is zero everywhere
             return Drawn(t, False, drafted, trial)
+
+
+def text_by_strings(
+    p: Callable[[tuple[int, ...]], NDArray[np.float64]],
+    psi: Callable[[tuple[int, ...]], Psi],
+    tokens: int,
+    seed: int,
+    position: int = 0,
+) -> list[Drawn]:
+    """The next `tokens` tokens; p and psi get the target's ids drawn so far, from none on.
+
+    position: that of the first one in the text with its prompt. Each token is drafted afresh, by a
+    psi whose law begins behind all of the target's tokens.
+    """
+    found: list[Drawn] = []
+    for at in range(tokens):
+        context = tuple(drawn.token for drawn in found)
+        found.append(draw_by_strings(p(context), psi(context), seed, position + at))
+    return found
 
 
 def _race(law: NDArray[np.float64], seed: int, position: int, tag: int) -> int:
