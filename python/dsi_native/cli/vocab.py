@@ -60,7 +60,7 @@ def vocab(
         try:
             vocabularies.append(open_vocabulary(source))
         except InvalidArgument as error:
-            raise InvalidArgument(f"{side}: {error}") from error.__cause__
+            raise InvalidArgument(f"{side}: {error}") from None
     model = None
     if target_model is not None:
         from dsi_native.models.load import load_model

@@ -31,9 +31,11 @@ def from_model_proto(data: bytes, name: str) -> Vocabulary:
         normalizer = dict(_fields(_last(fields, _NORMALIZER)))
         texts = [piece[_TEXT].decode() for piece in pieces]
     except (ValueError, IndexError, KeyError, struct.error, TypeError, AttributeError) as error:
-        raise InvalidArgument(f"{name}: no SentencePiece model") from error
+        raise InvalidArgument(f"{name}: no vocabulary of a kind known here") from error
+    if not pieces:
+        raise InvalidArgument(f"{name}: no vocabulary of a kind known here")
     kind = trainer.get(_MODEL_TYPE, _UNIGRAM)
-    if not pieces or kind not in (_UNIGRAM, _BPE) or trainer.get(_SPACES_BEHIND):
+    if kind not in (_UNIGRAM, _BPE) or trainer.get(_SPACES_BEHIND):
         raise InvalidArgument(f"{name}: a SentencePiece model, but neither BPE nor Unigram")
     types = [piece.get(_TYPE, NORMAL) for piece in pieces]
     model = PieceModel(

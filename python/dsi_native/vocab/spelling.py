@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from dsi_native.vocab.pieces import SPACE_SIGN
+
 # text -> ids, and a function that tells per id the character at which it ends. The second is asked
 # only where the tokens' own bytes are not the text.
 TextSpeller = Callable[[str], tuple[Sequence[int], Callable[[], Sequence[int]]]]
@@ -15,6 +17,7 @@ Matcher = Callable[[bytes], tuple[list[int], list[int]]]
 Speller = TextSpeller | str
 LONGEST = "longest"
 
+_SIGNS = re.compile(f"({SPACE_SIGN}+)")
 _NOT_UTF8 = re.compile("([\udc80-\udcff]+)")
 
 
@@ -96,10 +99,33 @@ def _spell_text(
     spelled = [tokens[at] if at < width else b"" for at in ids]
     if all(spelled) and b"".join(spelled) == source:
         return ids, np.cumsum([len(token) for token in spelled]).tolist()
+    if SPACE_SIGN in text:
+        return _spell_around_signs(speller, tokens, matcher, text)
     byte_ends = _byte_ends(text, char_ends())
     if all(spelled):
         return ids, byte_ends
     return _without_mute(ids, byte_ends, spelled, matcher(), source)
+
+
+def _spell_around_signs(
+    speller: TextSpeller, tokens: Sequence[bytes], matcher: Callable[[], Matcher], text: str
+) -> tuple[list[int], list[int]]:
+    """SentencePiece takes its sign of a space for a space; here the sign is a character too."""
+    ids: list[int] = []
+    ends: list[int] = []
+    at = 0
+    for run in _SIGNS.split(text):
+        source = run.encode()
+        if run.startswith(SPACE_SIGN):
+            new_ids, new_ends = matcher()(source)
+        elif run:
+            new_ids, new_ends = _spell_text(speller, tokens, matcher, run, source)
+        else:
+            continue
+        ids.extend(new_ids)
+        ends.extend(at + end for end in new_ends)
+        at += len(source)
+    return ids, ends
 
 
 def _byte_ends(text: str, char_ends: Sequence[int]) -> list[int]:
