@@ -257,6 +257,8 @@ private:
     dict["target_forward_s"] = ending.target_forward_ns * 1e-9;
     dict["drafter_forward_s"] = ending.drafter_forward_ns * 1e-9;
     dict["lookahead"] = ending.lookahead;
+    dict["draft_pauses"] = ending.draft_pauses;
+    dict["undrafted"] = ending.undrafted;
     return dict;
   }
 
@@ -270,7 +272,8 @@ PyTicket submit(const PyEngine &self,
                 const SamplingParams &sampling, const Policy &policy, std::int64_t max_new_tokens,
                 std::int64_t target_context, std::int64_t drafter_context, std::int64_t vocab_size,
                 const std::vector<nb::bytes> &stop_strings, const TokenBytesTable *token_bytes,
-                nb::object hook, bool auto_lookahead, double timeout_s, DraftMethod method) {
+                nb::object hook, bool auto_lookahead, double timeout_s, DraftMethod method,
+                bool break_even) {
   const std::shared_ptr<EngineCloser> closer = self.usable();
   RequestSpec spec;
   spec.prompt.assign(prompt.data(), prompt.data() + prompt.size());
@@ -297,6 +300,7 @@ PyTicket submit(const PyEngine &self,
   }
   spec.auto_lookahead = auto_lookahead;
   spec.method = method;
+  spec.break_even = break_even;
   spec.timeout_ns = timeout_s > 0 ? static_cast<Nanos>(timeout_s * 1e9) : 0;
   const Nanos deadline = spec.timeout_ns > 0 ? now_ns() + spec.timeout_ns : 0;
   std::optional<EngineUnusable> unusable;
@@ -367,7 +371,7 @@ void bind_engine(nb::module_ &module) {
            nb::arg("stop_strings") = std::vector<nb::bytes>{},
            nb::arg("token_bytes").none() = nb::none(), nb::arg("hook").none() = nb::none(),
            nb::arg("auto_lookahead") = false, nb::arg("timeout_s") = 0.0,
-           nb::arg("method") = DraftMethod::kTli)
+           nb::arg("method") = DraftMethod::kTli, nb::arg("break_even") = false)
       .def("close", &PyEngine::close)
       .def_prop_ro("unfinished",
                    [](const PyEngine &self) {

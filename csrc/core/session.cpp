@@ -66,7 +66,8 @@ bool Session::drafter_is_dry() const {
 
 bool Session::may_draft_on() const {
   const auto next = static_cast<Position>(path_.size());
-  if (finished() || drafting_ended_ || config_.policy.mode == Mode::kNonSI || drafter_is_dry()) {
+  if (finished() || drafting_ended_ || drafting_paused_ || config_.policy.mode == Mode::kNonSI ||
+      drafter_is_dry()) {
     return false;
   }
   // The target's own token fills end_-1, so a draft there could not save a forward.

@@ -71,6 +71,7 @@ public:
   void stopped(JobId job);                          // a task of take_stale() did not run to its end
   void cancel(FinishReason reason, JobError error); // kCancelled or kError
   void end_drafting(const std::string &why);        // no drafter (any more): goes on as non-SI
+  void pause_drafting(bool paused) { drafting_paused_ = paused; } // drafts there are still count
   void set_lookahead(int lookahead, int run_ahead,
                      int max_window); // from now on; never changes the text
 
@@ -146,6 +147,7 @@ private:
   Position dry_length_ = -1; // nothing to propose behind a path of this length ...
   Epoch dry_epoch_ = 0;      // ... in this epoch
   bool drafting_ended_ = false;
+  bool drafting_paused_ = false;
   int failures_in_a_row_ = 0; // without a commit between them
   JobError first_failure_;
   JobId next_job_ = 1;

@@ -39,7 +39,9 @@ struct Ending {
   Nanos slot_ns = 0;            // target servers in the pool times the time the request ran
   double target_forward_ns = 0; // estimated time of a forward with the empty window
   double drafter_forward_ns = 0;
-  int lookahead = 0; // in force at the end
+  int lookahead = 0;             // in force at the end
+  std::int64_t draft_pauses = 0; // see BreakEven
+  std::int64_t undrafted = 0;
 };
 
 // One writer (the engine), any number of readers. Its lock is a leaf: nothing is called while it is

@@ -273,7 +273,13 @@ void Engine::fail(Active &active, Trouble trouble, JobError error) {
 void Engine::follow(Active &active, Retired &retired) {
   std::vector<JudgedRow> emitted = active.session.take_emitted();
   if (!emitted.empty() && !active.ended) {
-    active.first_token = active.first_token == 0 ? now_ns() : active.first_token;
+    const Nanos now = now_ns();
+    active.first_token = active.first_token == 0 ? now : active.first_token;
+    if (active.watches_cost) {
+      const double plain_ns = estimate_.ready_target() ? estimate_.target_ms(0) * 1e6 : 0.0;
+      const auto count = static_cast<std::int64_t>(emitted.size());
+      active.session.pause_drafting(!active.break_even.committed(count, now, plain_ns));
+    }
     active.channel->push(std::move(emitted));
   }
   for (const JobId stale : active.session.take_stale()) {
@@ -340,6 +346,8 @@ void Engine::end(Active &active) {
   if (estimate_.ready()) {
     ending.drafter_forward_ns = estimate_.drafter_ms() * 1e6;
   }
+  ending.draft_pauses = active.break_even.pauses();
+  ending.undrafted = active.break_even.undrafted();
   ending.lookahead = active.session.policy().lookahead;
   active.channel->end(std::move(ending));
   if (owners_.erase(&active.session) != 0) {

@@ -38,8 +38,9 @@ struct RequestSpec {
   std::vector<Token> prompt;
   SessionConfig session;
   SamplingParams sampling;
-  std::shared_ptr<void> hook;  // see RequestContext
+  std::shared_ptr<void> hook; // see RequestContext
   DraftMethod method = DraftMethod::kTli;
+  bool break_even = false;     // drafting stops while it does not pay
   bool auto_lookahead = false; // session.policy.lookahead follows the measured latencies
   Nanos timeout_ns = 0;        // from submit(); 0: none
 };

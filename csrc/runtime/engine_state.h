@@ -1,6 +1,7 @@
 // What the engine keeps per worker and per request. Private to the engine's two source files.
 #pragma once
 
+#include "core/break_even.h"
 #include "runtime/engine.h"
 
 namespace dsi {
@@ -20,11 +21,17 @@ struct Engine::Slot {
 };
 
 struct Engine::Active {
+  // Of a plain token's time as the forwards of this run suggest it. In SI they ran alone; in DSI
+  // they slowed each other, and a plain one would take less.
+  static constexpr double kCertainSI = 0.8;
+  static constexpr double kCertainDSI = 0.5;
+
   Active(RequestId id_, RequestSpec spec)
       : id(id_), session(std::move(spec.session), spec.prompt),
         channel(std::make_shared<Channel>()), auto_lookahead(spec.auto_lookahead),
-        max_window(session.policy().max_window), submitted(now_ns()),
-        deadline(spec.timeout_ns > 0 ? submitted + spec.timeout_ns : 0) {
+        max_window(session.policy().max_window), watches_cost(spec.break_even),
+        break_even(session.policy().mode == Mode::kSI ? kCertainSI : kCertainDSI),
+        submitted(now_ns()), deadline(spec.timeout_ns > 0 ? submitted + spec.timeout_ns : 0) {
     auto shared = std::make_shared<RequestContext>();
     shared->id = id_;
     shared->prompt_tokens = session.prompt_tokens();
@@ -40,6 +47,8 @@ struct Engine::Active {
   std::shared_ptr<Channel> channel;
   bool auto_lookahead;
   int max_window; // the request's own limit
+  bool watches_cost;
+  BreakEven break_even;
   Nanos submitted;
   Nanos deadline; // 0: none
   Nanos started = 0;

@@ -25,16 +25,56 @@ Outcome proposed(const Spelling &spelling, std::size_t count, int most) {
   return outcome;
 }
 
-// How many tokens of an encoding more text cannot change: no token that begins where one of them
-// does could reach beyond the end.
-std::size_t settled(const VocabularyPair &pair, std::string_view text, const Spelling &spelling) {
-  std::int64_t start = 0;
-  for (std::size_t i = 0; i < spelling.ids.size(); ++i) {
-    if (pair.may_grow(text.substr(static_cast<std::size_t>(start))))
-      return i;
-    start = spelling.ends[i];
+// What the target's tokenizer makes of the beginnings of a text that only grows.
+class Beginnings {
+public:
+  explicit Beginnings(const Encoder &encode) : encode_(encode) {}
+
+  // Of text[0, length), which stays as it is from the first call on. Valid until the next one.
+  const Spelling &spelled(std::string_view text, std::size_t length) {
+    if (length >= known_.size())
+      known_.resize(length + 1);
+    std::optional<Spelling> &known = known_[length];
+    if (!known.has_value())
+      known = length == 0 ? Spelling{} : encode_(text.substr(0, length));
+    return *known;
   }
-  return spelling.ids.size();
+
+private:
+  const Encoder &encode_;
+  std::vector<std::optional<Spelling>> known_; // by length
+};
+
+bool inside_character(std::string_view text, std::size_t at) {
+  return at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0U) == 0x80U;
+}
+
+std::size_t common(const Spelling &a, const Spelling &b, std::size_t most) {
+  most = std::min({most, a.ids.size(), b.ids.size()});
+  std::size_t length = 0;
+  while (length < most && a.ids[length] == b.ids[length] && a.ends[length] == b.ends[length])
+    ++length;
+  return length;
+}
+
+// How many tokens of spelled(text, whole), at most `most`, no more text can change. Whatever
+// follows, the token that reaches beyond the end begins at a place where a token goes on like the
+// text, and what is before that place is spelled as if the text ended there: so BPE, Unigram and
+// the longest match are. That no longer token begins where one of the tokens does is not enough:
+// "ab" is a token, and "abc" may be "a", "bc".
+std::size_t settled(const VocabularyPair &pair, std::string_view text, std::size_t whole,
+                    std::size_t most, Beginnings &beginnings) {
+  const Spelling next = beginnings.spelled(text, whole);
+  std::size_t count = std::min(most, next.ids.size());
+  for (std::size_t at = 0; at < text.size() && count > 0; ++at) {
+    if (!pair.may_grow(text.substr(at)))
+      continue;
+    while (count > 0 && next.ends[count - 1] > static_cast<std::int64_t>(at))
+      --count;
+    if (count > 0 && !inside_character(text, at))
+      count = common(next, beginnings.spelled(text, at), count);
+  }
+  return count;
 }
 
 } // namespace
@@ -69,11 +109,13 @@ Outcome Translator::draft_token(const Job &job, Alignment &text, Judge &judge,
 Outcome Translator::draft_text(const Job &job, Alignment &text, Judge &judge,
                                const Forward &forward) {
   const VocabularyPair &pair = *config_.pair;
+  const auto most = static_cast<std::size_t>(std::max(job.max_drafts, 0));
+  Beginnings beginnings(config_.encode_target);
   for (int forwards = 0;; ++forwards) {
-    const std::string_view whole = text.ahead_whole();
-    const Spelling next = whole.empty() ? Spelling{} : config_.encode_target(whole);
+    const std::size_t whole = text.ahead_whole().size();
+    const Spelling next = beginnings.spelled(text.ahead(), whole);
     const std::size_t ready =
-        config_.hold_back ? settled(pair, text.ahead(), next) : next.ids.size();
+        config_.hold_back ? settled(pair, text.ahead(), whole, most, beginnings) : next.ids.size();
     if (ready > 0)
       return proposed(next, ready, job.max_drafts);
     if (full(text) || forwards == kMostForwards)

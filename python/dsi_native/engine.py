@@ -49,6 +49,8 @@ class Engine:
     cache_budget_bytes: keys and values kept for all target servers together.
     max_running: requests that share the servers at once; others wait their turn.
     run_ahead, max_window: limits in drafts, None for the defaults.
+    break_even: stop drafting while measured times say that plain decoding is faster, and try again
+        later. Only where drafting can cost: in SI, and where the servers share this machine's cores.
 
     Thread-safe. Close it, or use it as a context manager; an engine that is dropped closes itself.
     Raises InvalidArgument naming the argument.
@@ -71,6 +73,7 @@ class Engine:
         max_running: int = 16,
         run_ahead: int | None = None,
         max_window: int | None = None,
+        break_even: bool = True,
     ) -> None:
         _at_least_one(sp=sp, max_running=max_running, threads=threads, run_ahead=run_ahead)
         _at_least_one(max_window=max_window, cache_budget_bytes=cache_budget_bytes)
@@ -91,6 +94,7 @@ class Engine:
         self.sp = sp
         self.mode = mode
         self.lookahead = lookahead
+        self._break_even = bool(break_even)
         self._run_ahead = min(run_ahead or 0, _MOST)
         self._max_window = min(max_window or _WIDEST_WINDOW, _MOST)
         if threads is None:
@@ -187,6 +191,7 @@ class Engine:
             bool((params.lookahead or self.lookahead) == "auto"),
             timeout or 0.0,
             _core.DraftMethod.TLI if method is None else pair.translation.native_method(method),
+            self._break_even and pair.drafting_can_cost(mode, self.sp),
         )
         table = pair.byte_table()
         return Request(

@@ -53,6 +53,12 @@ class Pair:
         """Whether forwards that overlap in `mode` have only this process' cores to run on."""
         return mode == "dsi" and _on_cpu(self.target) and (sp > 1 or _on_cpu(self.drafter))
 
+    def drafting_can_cost(self, mode: str, sp: int) -> bool:
+        """Whether plain decoding may be the faster way; never where each has its own hardware."""
+        if getattr(self.target, "own_hardware", False):
+            return False
+        return mode == "si" or self.forwards_compete(mode, sp)
+
     @property
     def eos_ids(self) -> tuple[int, ...]:
         """The target's end-of-sequence ids."""

@@ -30,6 +30,8 @@ class Statistics:
         loaded engine the rest went to others.
     plain_run_s: what non-SI would have cost at this run's time per forward. Where the forwards
         compete for the same cores (forwards_compete) each is slower than alone, and this too much.
+    draft_pauses: times that drafting was stopped because plain decoding was faster; undrafted: tokens
+        decoded without it for that reason, the trial that decided included.
     drafter_error: why drafting ended early, "" if it did not.
     """
 
@@ -60,6 +62,8 @@ class Statistics:
     drafter_forward_s: float | None
     plain_run_s: float | None
     forwards_compete: bool
+    draft_pauses: int
+    undrafted: int
     drafter_error: str
 
     def to_dict(self) -> dict[str, Any]:
@@ -133,5 +137,7 @@ def statistics_of(
         drafter_forward_s=ending["drafter_forward_s"] or None,
         plain_run_s=first + (tokens - 1) * forward if first and forward else None,
         forwards_compete=forwards_compete,
+        draft_pauses=ending["draft_pauses"],
+        undrafted=ending["undrafted"],
         drafter_error=ending["drafter_error"],
     )

@@ -21,7 +21,7 @@ _ENOUGH = 0.9
 _FEWEST = 16
 _SAMPLE = (
     b"The committee met on Tuesday to discuss next year's budget. Nobody expected the meeting to "
-    b"last until midnight, but it did.\n\ndef total(rows):\n    return sum(row[\"price\"] * 1.19 "
+    b'last until midnight, but it did.\n\ndef total(rows):\n    return sum(row["price"] * 1.19 '
     b"for row in rows)\n"
 )
 

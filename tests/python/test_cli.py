@@ -51,6 +51,8 @@ STATISTICS = Statistics(
     target_forward_s=0.1,
     drafter_forward_s=0.02,
     plain_run_s=0.75,
+    draft_pauses=0,
+    undrafted=0,
     forwards_compete=False,
     drafter_error="",
 )
@@ -162,14 +164,15 @@ def test_json_is_all_there_is(
 
 def test_every_option_reaches_the_engine(engine: type[ScriptedEngine]) -> None:
     line = (
-        "generate P --target t --drafter d --mode si --sp 3 --lookahead 4 --threads 2 "
+        "generate P --target t --drafter d --mode si --method slem --sp 3 --lookahead 4 --threads 2 "
         "--max-new-tokens 9 --temperature 0.5 --top-k 7 --top-p 0.9 --min-p 0.1 --seed 11 "
         "--stop a --stop b --verification rejection"
     )
     assert run(line.split()) == 0
     (made,) = engine.made
     assert made.options == {
-        "target": "t", "drafter": "d", "mode": "si", "sp": 3, "lookahead": 4, "threads": 2,
+        "target": "t", "drafter": "d", "mode": "si", "method": "slem", "sp": 3, "lookahead": 4,
+        "threads": 2,
     }  # fmt: skip
     assert made.sampling == {
         "max_new_tokens": 9, "temperature": 0.5, "top_k": 7, "top_p": 0.9, "min_p": 0.1,

@@ -29,6 +29,12 @@ class Mode(str, Enum):
     DSI = "dsi"
 
 
+class Method(str, Enum):
+    AUTO = "auto"
+    TLI = "tli"
+    SLEM = "slem"
+
+
 class Verification(str, Enum):
     COUPLED = "coupled"
     REJECTION = "rejection"
@@ -69,10 +75,17 @@ def generate(
         str,
         typer.Option(
             help="int4, int8: a quantised copy of the target; lookup: n-grams of the text; "
-            "none; or a model folder.",
+            "none; or any other model, named like a target.",
             rich_help_panel=MODELS,
         ),
     ] = "int4",
+    method: Annotated[
+        Method,
+        typer.Option(
+            help="For a drafter with another vocabulary: tli drafts common tokens, slem text.",
+            rich_help_panel=MODELS,
+        ),
+    ] = Method.AUTO,
     mode: Annotated[Mode, typer.Option(help="The decode loop.", rich_help_panel=LOOP)] = Mode.DSI,
     sp: Annotated[
         int, typer.Option("--sp", help="Target servers that may run at once.", rich_help_panel=LOOP)
@@ -145,7 +158,13 @@ def generate(
         with loading(errors, f"Loading {target}"):
             engine = stack.enter_context(
                 open_engine(
-                    target, drafter, mode=mode.value, sp=sp, lookahead=lookahead, threads=threads
+                    target,
+                    drafter,
+                    mode=mode.value,
+                    method=method.value,
+                    sp=sp,
+                    lookahead=lookahead,
+                    threads=threads,
                 )
             )
         stream = engine.stream(

@@ -24,6 +24,7 @@ def rows(answer: dict[str, Any]) -> list[tuple[str, str]]:
     """(label, text) for each line of the table."""
     got = answer["statistics"]
     loop = f"{got['mode']}, SP {got['sp']}, lookahead {got['lookahead']}"
+    loop += f", {got['method']}" * (got["method"] is not None)
     lines = [
         ("decode loop", "non-si" if got["mode"] == "non-si" else loop),
         ("new tokens", f"{got['new_tokens']} ({answer['finish_reason']})"),
@@ -38,6 +39,8 @@ def rows(answer: dict[str, Any]) -> list[tuple[str, str]]:
         ("whole run", _scaled(got["total_s"], 1, ".2f", " s")),
         ("a plain run would have cost", _plain(got)),
     ]
+    if got["undrafted"]:
+        lines.append(("drafting", _paused(got)))
     if got["drafter_error"]:
         lines.append(("drafting ended early", got["drafter_error"]))
     return lines
@@ -59,6 +62,12 @@ def _wasted(got: dict[str, Any]) -> str:
     return text + f", {got['stopped_forwards']} others stopped early" * (
         got["stopped_forwards"] > 0
     )
+
+
+def _paused(got: dict[str, Any]) -> str:
+    if got["draft_pauses"] == 0:
+        return f"paid; {got['undrafted']} tokens went without, to measure that"
+    return f"did not pay and paused {got['draft_pauses']}x, for {got['undrafted']} tokens"
 
 
 def _plain(got: dict[str, Any]) -> str:
