@@ -12,7 +12,7 @@ from hetero_models import HashedModel, total_variation
 from kernel_implementations import surprise
 
 TOKENS = 3
-REQUESTS = 20_000
+REQUESTS = 12_000
 
 Settings = dict[str, float]
 
@@ -90,7 +90,7 @@ def test_rejection_draws_that_law(case: Tli) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_as_many_drafts_stand_as_the_laws_overlap(name: str) -> None:
-    """sum of min(p, q'), for the first draft of 20,000 texts."""
+    """sum of min(p, q'), for the first draft of 12,000 texts."""
     one = Tli(CASES[name].target, CASES[name].drafter, 1)
     expected = one.acceptance()
     assert (expected > 0) == (name not in NOTHING_STANDS)
@@ -105,11 +105,11 @@ def test_the_order_of_the_drafter_s_ids_changes_no_draw(mode: str) -> None:
     for order in range(5):
         letters = np.random.default_rng(order).permutation(list("dxcyaz"))
         made = pair("abcdef", "".join(letters), 2, FILTERS, OTHERS)
-        texts.append(made.texts(TOKENS, 3000, mode).tokens)
+        texts.append(made.texts(TOKENS, 1500, mode).tokens)
     assert all(np.array_equal(texts[0], other) for other in texts[1:])
 
 
 @by_case
 def test_coupled_text_is_the_target_s_own(case: Tli) -> None:
-    texts = case.texts(4, 3000, "coupled")
-    np.testing.assert_array_equal(texts.tokens, own_texts(case.target, 4, 3000))
+    texts = case.texts(4, 2000, "coupled")
+    np.testing.assert_array_equal(texts.tokens, own_texts(case.target, 4, 2000))

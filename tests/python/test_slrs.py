@@ -69,7 +69,7 @@ def test_draws_have_the_target_s_law(name: str) -> None:
     toy = (TOYS | OTHER_TOKENIZERS)[name]
     if name in OTHER_TOKENIZERS:
         toy = bounded(toy, 6)
-    n = 600
+    n = 500
     found, p = drawn(toy, n), toy.p()
     assert follows(np.array([x.token for x in found]), p)
     psi = toy.psi()
@@ -83,7 +83,7 @@ def test_draws_have_the_target_s_law(name: str) -> None:
 
 
 def test_two_tokens_have_the_target_s_joint_law() -> None:
-    toy, n = TOYS["subwords"], 700
+    toy, n = TOYS["subwords"], 500
     p, psi = lru_cache(None)(toy.p), lru_cache(None)(toy.psi)
     texts = [text_by_strings(p, psi, 2, seed, 40) for seed in range(n)]
     counts = np.zeros((5, 5))
@@ -206,7 +206,7 @@ def test_shortcuts_of_psi_are_biased(name: str) -> None:
     toy = TOYS["subwords"]
     law = mistaken_law(toy, kind)
     assert total_variation(law, toy.p()) == pytest.approx(measured, abs=5e-4)
-    tokens = np.array([x.token for x in drawn(toy, 1000, kind)])
+    tokens = np.array([x.token for x in drawn(toy, 800, kind)])
     assert follows(tokens, law / law.sum())
     assert not follows(tokens, toy.p())
 

@@ -7,6 +7,7 @@ import pytest
 
 from dsi_native.reference.slrs_cost import Budget, LengthCost, slrs_cost
 from slrs_toy import split
+from vocab_files import needs_files, real
 
 
 def test_spellings_of_each_length() -> None:
@@ -46,3 +47,15 @@ def test_vocabularies_with_nothing_to_spell() -> None:
     found = slrs_cost([b"ab"], [])
     assert found.by_length[2] == LengthCost(1, 0, 0.0, 0, 0.0, 0)
     assert found.within_budget == 1
+
+
+@needs_files
+@pytest.mark.real_model
+def test_real_vocabularies_cost_what_was_measured() -> None:
+    """Qwen from SmolLM2: near the bound, but for drafters that spell with bytes."""
+    target = real("qwen").tokens[:151_643]
+    found = slrs_cost(target, real("smollm2").tokens)
+    assert found.by_length[8].median_terms == 72
+    assert found.by_length[16].median_terms == 4704
+    assert found.by_length[16].max_terms == 2**15
+    assert 0.98 < found.within_budget < 1
