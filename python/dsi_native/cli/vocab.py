@@ -52,13 +52,12 @@ def vocab(
 
     Example: dsi vocab smollm2 path/to/tokenizer.json --text README.md
     """
-    from dsi_native.vocab.open import open_vocabulary
     from dsi_native.vocab.report import report
 
     vocabularies = []
     for side, source in (("target", target), ("drafter", drafter)):
         try:
-            vocabularies.append(open_vocabulary(source))
+            vocabularies.append(_open(source))
         except InvalidArgument as error:
             raise InvalidArgument(f"{side}: {error}") from None
     model = None
@@ -80,6 +79,16 @@ def vocab(
     _print(console, found, text)
     if costs is not None:
         _print_slrs(console, costs)
+
+
+def _open(source: str) -> Vocabulary:
+    from dsi_native.models.embedded import NAME, find_gguf
+    from dsi_native.models.load import EMBEDDED
+    from dsi_native.vocab.open import open_vocabulary
+
+    if source == EMBEDDED and not Path(source).is_dir():
+        return open_vocabulary(find_gguf(), NAME)
+    return open_vocabulary(source)
 
 
 def _slrs(found: Report) -> dict[str, Any]:

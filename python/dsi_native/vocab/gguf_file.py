@@ -45,12 +45,12 @@ class _Metadata:
     def read(self, prefixes: tuple[str, ...]) -> dict[str, Any]:
         found = {}
         for _ in range(self._count):
-            key = self._string()
+            key = self._string().decode()
             (kind,) = struct.unpack_from("<I", self._data, self._at)
             self._at += 4
             value = self._value(kind)
             if key.startswith(prefixes):
-                found[key] = value
+                found[key] = _decoded(value)
         return found
 
     def _value(self, kind: int) -> Any:
@@ -62,15 +62,15 @@ class _Metadata:
         self._at += 12
         return self._strings(count) if inner == _STRING else self._numbers(inner, count)
 
-    def _string(self) -> str:
+    def _string(self) -> bytes:
         return self._strings(1)[0]
 
-    def _strings(self, count: int) -> list[str]:
+    def _strings(self, count: int) -> list[bytes]:
         data, at, length, out = self._data, self._at, _LENGTH.unpack_from, []
         for _ in range(count):
             (size,) = length(data, at)
             at += 8
-            out.append(data[at : at + size].decode("utf-8", "replace"))
+            out.append(data[at : at + size])
             at += size
         self._at = at
         return out
@@ -80,3 +80,10 @@ class _Metadata:
         values = np.frombuffer(self._data, dtype, count, self._at).copy()
         self._at += count * dtype.itemsize
         return values
+
+
+def _decoded(value: Any) -> Any:
+    """Bytes as text, strictly: a token that is no UTF-8 must not become another one."""
+    if isinstance(value, list):
+        return [one.decode() for one in value]
+    return value.decode() if isinstance(value, bytes) else value

@@ -11,7 +11,6 @@ from typing import Any
 from dsi_native.errors import InvalidArgument
 from dsi_native.vocab.vocabulary import Vocabulary
 
-EMBEDDED = "smollm2"
 # In a folder, the first of these that is there.
 _FILES = ("tokenizer.json", "tekken.json", "tokenizer.model", "spiece.model", "*.gguf",
           "*.tiktoken", "*.model", "rwkv_vocab*.txt")  # fmt: skip
@@ -26,9 +25,9 @@ def open_vocabulary(
     """The vocabulary of `source`, which stays unaltered.
 
     source: a Vocabulary, a transformers tokenizer, a tokenizers.Tokenizer, a tiktoken.Encoding, a
-        sentencepiece.SentencePieceProcessor; "smollm2", the embedded model's; or the path of a
-        tokenizer.json, tekken.json, SentencePiece model, GGUF file, file of tiktoken's ranks or
-        RWKV's, or of a folder that holds one.
+        sentencepiece.SentencePieceProcessor; or the path of a tokenizer.json, tekken.json,
+        SentencePiece model, GGUF file, file of tiktoken's ranks or RWKV's, or of a folder that
+        holds one.
     name: what messages call it; by default what the source calls itself.
     width: how wide the model's rows are; ids behind the last token are unused.
     eos: end tokens that the model's configuration names besides the tokenizer's own.
@@ -36,8 +35,6 @@ def open_vocabulary(
     """
     if isinstance(source, Vocabulary):
         found = source
-    elif isinstance(source, str) and source == EMBEDDED:
-        found = _embedded(name)
     elif isinstance(source, (str, Path)):
         found = _of_path(Path(source).expanduser(), name)
     else:
@@ -65,16 +62,10 @@ def _of_object(source: Any, name: str | None) -> Vocabulary:
     raise InvalidArgument(f"{title}: a {type(source).__name__} is no tokenizer known here")
 
 
-def _embedded(name: str | None) -> Vocabulary:
-    from dsi_native.models.embedded import NAME, find_gguf
-
-    return _of_gguf(find_gguf(), name or NAME)
-
-
 def _of_path(path: Path, name: str | None) -> Vocabulary:
     file = _in_folder(path) if path.is_dir() else path
     if not file.is_file():
-        raise InvalidArgument(f"{path}: no such vocabulary; give a file, a folder or {EMBEDDED!r}")
+        raise InvalidArgument(f"{path}: no such vocabulary; give a file or a folder")
     generic = file.stem in ("tokenizer", "tekken", "spiece")
     title = name or (file.parent.name if generic or path.is_dir() else file.stem)
     with file.open("rb") as opened:
@@ -122,32 +113,29 @@ def _of_json(file: Path, name: str) -> Vocabulary:
         return from_tekken(state, name)
     if "model" not in state:
         raise InvalidArgument(f"{file}: neither a tokenizer.json nor a tekken.json")
-    from tokenizers import Tokenizer
+    from dsi_native.vocab.tokenizers_source import from_state, pieces_of
 
-    from dsi_native.vocab import tokenizers_source
-
-    tokenizer = Tokenizer.from_str(text)
-    roles = _configured_roles(file.parent, tokenizer)
-    control = {
-        at: tokenizer.id_to_token(at) for role in ("eos", "bos") for at in roles.get(role, ())
-    }
-    return tokenizers_source.from_tokenizers(tokenizer, name, control, roles)
+    ids = pieces_of(state)
+    roles = _configured_roles(file.parent, ids)
+    edges = {*roles.get("eos", ()), *roles.get("bos", ())}
+    return from_state(state, name, {at: text for text, at in ids.items() if at in edges}, roles)
 
 
-def _configured_roles(folder: Path, tokenizer: Any) -> dict[str, tuple[int, ...]]:
+def _configured_roles(folder: Path, ids: dict[str, int]) -> dict[str, tuple[int, ...]]:
     """What the files beside a tokenizer.json say of its control tokens."""
+    used = set(ids.values())
     config = _json(folder / "special_tokens_map.json") | _json(folder / "tokenizer_config.json")
     roles = {}
     for role, key in _CONFIG_ROLES.items():
         token = config.get(key)
         text = token.get("content") if isinstance(token, dict) else token
-        at = tokenizer.token_to_id(text) if isinstance(text, str) else None
+        at = ids.get(text) if isinstance(text, str) else None
         if at is not None:
             roles[role] = (at,)
     for file in ("generation_config.json", "config.json"):
         ends = _json(folder / file).get("eos_token_id")
-        ids = ends if isinstance(ends, list) else [ends]
-        known = [at for at in ids if isinstance(at, int) and tokenizer.id_to_token(at) is not None]
+        named = ends if isinstance(ends, list) else [ends]
+        known = [at for at in named if at in used]
         if known:
             roles["eos"] = tuple(dict.fromkeys([*roles.get("eos", ()), *known]))
     return roles

@@ -28,8 +28,10 @@ def from_transformers(tokenizer: Any, name: str) -> Vocabulary:
         known = tuple(int(at) for at in ids if at is not None)
         if known:
             roles[role] = known
-    texts = {at: tokenizer.convert_ids_to_tokens(at) for ids in roles.values() for at in ids}
-    return from_tokenizers(tokenizer.backend_tokenizer, name, texts | control, roles)
+    # Padding may be done with a text token, which a model may also mean as such.
+    edges = (*roles.get("eos", ()), *roles.get("bos", ()))
+    control |= {at: tokenizer.convert_ids_to_tokens(at) for at in edges}
+    return from_tokenizers(tokenizer.backend_tokenizer, name, control, roles)
 
 
 def from_tokenizers(
@@ -38,19 +40,32 @@ def from_tokenizers(
     control: Mapping[int, str] | None = None,
     roles: Mapping[str, tuple[int, ...]] | None = None,
 ) -> Vocabulary:
-    """Of a tokenizers.Tokenizer, which stays unaltered: a copy made from its JSON encodes.
+    """Of a tokenizers.Tokenizer, which stays unaltered: a copy made from its JSON encodes."""
+    return from_state(json.loads(tokenizer.to_str()), name, control, roles)
+
+
+def from_state(
+    state: dict[str, Any],
+    name: str,
+    control: Mapping[int, str] | None = None,
+    roles: Mapping[str, tuple[int, ...]] | None = None,
+) -> Vocabulary:
+    """Of a tokenizer.json's content.
 
     control: more control tokens than its own special ones. roles: win over customary names.
-    Raises InvalidArgument for models whose tokens have no known bytes. Takes about a second for
-    150,000 tokens, most of it the copy.
+    Raises InvalidArgument for models whose tokens have no known bytes. The first text takes about
+    a second for 150,000 tokens, in which the library makes the tokenizer.
     """
-    state = json.loads(tokenizer.to_str())
     notation = notation_of(state)
     if notation is None:
         raise InvalidArgument(f"{name}: {described(state)} has no known bytes for its tokens")
     kind, read = notation
-    vocab = tokenizer.get_vocab(with_added_tokens=True)
-    added = {token["id"]: token["content"] for token in state["added_tokens"] if token["special"]}
+    vocab = pieces_of(state)
+    added = {
+        token["id"]: token["content"]
+        for token in state.get("added_tokens") or ()
+        if token["special"]
+    }
     unknown = _unknown(state["model"], vocab)
     control = {**unknown, **added, **(control or {})}
     tokens = [b""] * (1 + max(vocab.values(), default=-1))
@@ -68,6 +83,14 @@ def from_tokenizers(
         lossless=_is_lossless(state, kind),
         speller=when_asked(_copy, state, read),
     )
+
+
+def pieces_of(state: Mapping[str, Any]) -> dict[str, int]:
+    """piece -> id, added tokens included."""
+    vocab = state["model"]["vocab"]
+    pairs = vocab.items() if isinstance(vocab, dict) else ((p[0], at) for at, p in enumerate(vocab))
+    added = ((token["content"], token["id"]) for token in state.get("added_tokens") or ())
+    return dict([*pairs, *added])
 
 
 def _unknown(model: Mapping[str, Any], vocab: Mapping[str, int]) -> dict[int, str]:
@@ -141,7 +164,7 @@ def _for_pieces(state: dict[str, Any], read: PieceBytes) -> dict[str, Any]:
     ]
     kept = [
         {**token, "lstrip": False, "rstrip": False}
-        for token in state["added_tokens"]
+        for token in state.get("added_tokens") or ()
         # Some added tokens are matched by their notation, which then is not the text.
         if token["special"] or read(token["content"]) == token["content"].encode()
     ]
