@@ -175,7 +175,7 @@ public:
           closer->engine().cancel(ticket_.id, Trouble::kTimeout, "the request ran out of time");
         }
       }
-      if (!rows.empty() || ticket_.channel->ended() || (limit != 0 && now_ns() >= limit)) {
+      if (!rows.empty() || ticket_.channel->drained() || (limit != 0 && now_ns() >= limit)) {
         break;
       }
       if (PyErr_CheckSignals() != 0) {
@@ -191,6 +191,7 @@ public:
 
   // In a forked child nothing may be locked: the thread that held the lock is not there to let go.
   bool ended() const { return forked() || ticket_.channel->ended(); }
+  bool drained() const { return forked() || ticket_.channel->drained(); }
 
   // A failure's cause knows frames, and they may know the owner of this ticket.
   int traverse(visitproc visit, void *arg) const {
@@ -359,7 +360,8 @@ void bind_engine(nb::module_ &module) {
       .def("ending", &PyTicket::ending)
       .def("raise_trouble", &PyTicket::raise_trouble)
       .def_prop_ro("event_fd", &PyTicket::event_fd)
-      .def_prop_ro("ended", &PyTicket::ended);
+      .def_prop_ro("ended", &PyTicket::ended)
+      .def_prop_ro("drained", &PyTicket::drained, "Ended, and every token was taken.");
   nb::class_<PyEngine>(module, "Engine", nb::type_slots(engine_slots), nb::is_weak_referenceable(),
                        "The native engine: one worker per server.")
       .def(nb::init<const nb::list &, const nb::object &, int, std::int64_t, bool>(),

@@ -89,6 +89,12 @@ public:
     const std::scoped_lock lock(mutex_);
     return ending_.has_value();
   }
+  // Ended, and every token was taken. For a reader that took nothing and asks whether that was the
+  // end: between the two calls both the last tokens and the end may have come.
+  bool drained() const {
+    const std::scoped_lock lock(mutex_);
+    return ending_.has_value() && rows_.empty();
+  }
   std::optional<Ending> ending() const {
     const std::scoped_lock lock(mutex_);
     return ending_;

@@ -147,7 +147,7 @@ class Request:
             if self._text is not None and (piece := self._text.push(token)):
                 self._pieces.append(piece)
                 self._all.append(piece)
-        if rows or not self._ticket.ended:
+        if rows or not self._ticket.drained:  # not `ended`: tokens may have come since
             return bool(rows)
         self._ticket.raise_trouble()
         ending = self._ticket.ending()

@@ -218,6 +218,18 @@ TEST_CASE("a request that nobody waits for ends when its time is up") {
   }
 }
 
+TEST_CASE("tokens that come with the end, after a reader found nothing, are not lost") {
+  Channel channel;
+  CHECK(channel.take(0).empty());
+  CHECK_FALSE(channel.drained());
+  channel.push(std::vector<JudgedRow>(1));
+  channel.end({});
+  CHECK(channel.ended());
+  CHECK_FALSE(channel.drained()); // what it would have taken for the end
+  CHECK(channel.take(0).size() == 1);
+  CHECK(channel.drained());
+}
+
 TEST_CASE("the event descriptor is readable while there is news") {
   const ToyModel model{9, 50, 0.8};
   Engine engine(toys(1, model, 5 * kMs, kMs));
