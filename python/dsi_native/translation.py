@@ -9,21 +9,14 @@ import numpy as np
 
 from dsi_native import _core
 from dsi_native.errors import InvalidArgument
+from dsi_native.vocab.choice import ENOUGH, SAMPLE
 from dsi_native.vocab.map import VocabularyMap, vocabulary_map
 from dsi_native.vocab.vocabulary import Vocabulary
 
 METHODS = ("auto", "tli", "slem")
 _NATIVE = {"tli": _core.DraftMethod.TLI, "slem": _core.DraftMethod.SLEM}
-# The least share of a text's tokens in the intersection for which "auto" takes TLI: what is
-# outside it can never be drafted.
-_ENOUGH = 0.9
 # Fewer tokens of a prompt say too little.
 _FEWEST = 16
-_SAMPLE = (
-    b"The committee met on Tuesday to discuss next year's budget. Nobody expected the meeting to "
-    b'last until midnight, but it did.\n\ndef total(rows):\n    return sum(row["price"] * 1.19 '
-    b"for row in rows)\n"
-)
 
 
 class Translation:
@@ -69,7 +62,7 @@ class Translation:
             return method
         if not self.target.can_encode:
             return "tli"
-        return "tli" if self.coverage(prompt) >= _ENOUGH else "slem"
+        return "tli" if self.coverage(prompt) >= ENOUGH else "slem"
 
     def native_method(self, method: str) -> _core.DraftMethod:
         return _NATIVE[method]
@@ -105,7 +98,7 @@ class Translation:
 
     @functools.cached_property
     def _sample(self) -> np.ndarray:
-        return self.target.encode(_SAMPLE)[0]
+        return self.target.encode(SAMPLE)[0]
 
     @functools.cached_property
     def _native(self) -> _core.VocabularyPair:

@@ -164,9 +164,9 @@ def test_json_is_all_there_is(
 
 def test_every_option_reaches_the_engine(engine: type[ScriptedEngine]) -> None:
     line = (
-        "generate P --target t --drafter d --mode si --method slem --sp 3 --lookahead 4 --threads 2 "
-        "--max-new-tokens 9 --temperature 0.5 --top-k 7 --top-p 0.9 --min-p 0.1 --seed 11 "
-        "--stop a --stop b --verification rejection"
+        "generate P --target t --drafter d --mode si --method slem --sp 3 --lookahead 4 "
+        "--threads 2 --max-new-tokens 9 --temperature 0.5 --top-k 7 --top-p 0.9 --min-p 0.1 "
+        "--seed 11 --stop a --stop b --verification rejection"
     )
     assert run(line.split()) == 0
     (made,) = engine.made

@@ -58,7 +58,7 @@ def test_acceptance_by_position() -> None:
         at = len(tokens) - 1
         return [script[at], script[at + 1], 0][:most] if at + 1 < len(script) else []
 
-    with dsi.Engine(target, drafts, mode="si", lookahead=3, sp=1) as engine:
+    with dsi.Engine(target, drafts, mode="si", lookahead=3, sp=1, break_even=False) as engine:
         s = engine.generate([5], max_new_tokens=30).statistics
     assert s.acceptance_at == [1.0, 1.0, 0.0]
     assert (s.accepted, s.rejected, s.bonus) == (20, 9, 1)  # the last place is never drafted
@@ -180,7 +180,7 @@ def test_rows_wider_than_the_targets_vocabulary_are_cut() -> None:
 
     drafter = Padded()
     drafter.vocab_size = None
-    with dsi.Engine(slow(), drafter) as engine:
+    with dsi.Engine(slow(), drafter, mode="si") as engine:
         out = engine.generate(PROMPT, max_new_tokens=40)
     assert out.tokens == TEXT
     assert out.statistics.drafter_error == "" and out.statistics.acceptance == 1.0

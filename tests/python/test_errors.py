@@ -163,7 +163,7 @@ def test_numbers_without_end(engine: dsi.Engine) -> None:
         ({"drafter": "no/such/model"}, "^drafter: .*never downloaded"),
         ({"drafter": "int3"}, "^drafter: 'int3' is no .*int4, int8, lookup, none"),
         ({"drafter": "int4"}, "^drafter: 'int4' is a copy of a transformers target"),
-        ({"drafter": NumpyLm(65)}, "^drafter: .*64 and 65 ids.*needs a vocabulary map"),
+        ({"drafter": NumpyLm(65)}, "^drafter: .*65 and 64 ids.*both need a tokenizer"),
         (
             {"target": lambda tokens, start: np.zeros((len(tokens), 64))},
             "^target: .*2 servers need",

@@ -32,7 +32,7 @@ NEVER_IN_CORE = re.compile(
 PYTHON_BELOW = {
     "kernels": ("errors", "kernels"),
     "kernels/native.py": ("errors", "kernels", "_core"),
-    "reference": ("kernels.contract", "reference"),
+    "reference": ("errors", "kernels.contract", "reference"),
     "vocab": ("errors", "vocab"),
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)

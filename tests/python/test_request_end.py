@@ -30,12 +30,12 @@ class Ticket:
         pass
 
     def ending(self) -> dict[str, Any]:
-        zero = dict.fromkeys(
+        names = (
             "emitted accepted rejected bonus drafted verifies wasted_verifies stopped_verifies "
             "failed_verifies queued_s first_token_s total_s target_busy_s drafter_busy_s servers_s "
-            "target_forward_s drafter_forward_s lookahead draft_pauses undrafted".split(),
-            0,
+            "target_forward_s drafter_forward_s lookahead draft_pauses undrafted"
         )
+        zero = dict.fromkeys(names.split(" "), 0)
         return {**zero, "reason": 1, "accepted_at": [], "judged_at": [], "drafter_error": ""}
 
 
