@@ -10,6 +10,7 @@
 #include <optional>
 #include <stdexcept>
 
+#include "bindings/device_judge.h"
 #include "runtime/worker.h"
 
 namespace dsi::py {
@@ -103,6 +104,7 @@ PythonServer::PythonServer(nb::handle object, std::int64_t vocab_limit,
                            std::unique_ptr<Translator> translator)
     : object_(share(object)), vocab_limit_(vocab_limit),
       proposes_ids_(nb::hasattr(object, "draft")), prefills_(nb::hasattr(object, "prefill")),
+      judges_(nb::cast<bool>(nb::getattr(object, "judges_on_device", nb::bool_(false)))),
       translator_(std::move(translator)) {}
 
 void PythonServer::started() {
@@ -118,11 +120,23 @@ void PythonServer::started() {
   }
 }
 
-Logits PythonServer::forward(Job &job, const nb::object &tokens, Position first,
-                             std::int64_t rows) {
+nb::object PythonServer::forward(Job &job, const nb::object &tokens, Position first) {
+  return nb::handle(object_.get())
+      .attr("forward")(job.request->id, tokens, first, nb::cast(job.shared_from_this()));
+}
+
+nb::object PythonServer::answer(Job &job) {
+  const bool drafts = job.kind == JobKind::kDraft;
+  const nb::object tokens = token_array(job);
+  if (!judges_)
+    return forward(job, tokens, drafts ? job.length : job.first);
   const nb::handle object(object_.get());
-  const nb::object result =
-      object.attr("forward")(job.request->id, tokens, first, nb::cast(job.shared_from_this()));
+  const nb::object self = nb::cast(job.shared_from_this());
+  return drafts ? object.attr("sample")(job.request->id, tokens, vocab_limit_, self)
+                : object.attr("verify")(job.request->id, tokens, job.first, self);
+}
+
+Logits PythonServer::as_rows(const nb::object &result, std::int64_t rows) {
   LogitsArray array;
   const bool as_it_is = nb::try_cast(result, array, false);
   const bool fits = as_it_is || as_float32(result, array);
@@ -157,7 +171,7 @@ Outcome PythonServer::draft_translated(Job &job) {
     const nb::gil_scoped_acquire gil;
     std::optional<std::span<const float>> row;
     try {
-      row = forward(job, owned_tokens(ids), static_cast<Position>(ids.size()), 1).row(0);
+      row = as_rows(forward(job, owned_tokens(ids), static_cast<Position>(ids.size())), 1).row(0);
     } catch (nb::python_error &error) {
       failed_or_stopped(job, error); // throws where it failed
     }
@@ -183,8 +197,12 @@ Outcome PythonServer::run(Job &job) {
         }
         return {};
       }
+      const nb::object given = answer(job);
+      if (judges_ && nb::isinstance<nb::tuple>(given)) {
+        return judged_on_device(job, given);
+      }
       const Position first = job.kind == JobKind::kDraft ? job.length : job.first;
-      logits = forward(job, token_array(job), first, job.length - first + 1);
+      logits = as_rows(given, job.length - first + 1);
     } catch (nb::python_error &error) {
       return failed_or_stopped(job, error);
     }
@@ -193,11 +211,12 @@ Outcome PythonServer::run(Job &job) {
 }
 
 // An error in here is the request's own, its hook's for one; the server did its part.
-Outcome PythonServer::judge(const Job &job, const Logits &logits) {
+Outcome PythonServer::judge(Job &job, const Logits &logits) {
   PythonHook hook(static_cast<PyObject *>(job.request->hook.get()));
   RowHook *used = job.request->hook != nullptr ? &hook : nullptr;
   try {
     if (job.kind == JobKind::kVerify) {
+      fetch_laws(job);
       return judge_.verify(job, logits, used);
     }
     const auto row = logits.row(0);
@@ -233,10 +252,11 @@ void PythonServer::clear() {
 }
 
 void bind_job(nb::module_ &module) {
-  nb::class_<Job>(module, "Job", "One task of a server, as a Python server sees it.")
-      .def_prop_ro(
-          "stopped", [](const Job &job) { return job.stopped.load(std::memory_order_relaxed); },
-          "True once nobody will read the result: raise dsi_native.errors.Stopped soon.");
+  auto job = nb::class_<Job>(module, "Job", "One task of a server, as a Python server sees it.");
+  job.def_prop_ro(
+      "stopped", [](const Job &self) { return self.stopped.load(std::memory_order_relaxed); },
+      "True once nobody will read the result: raise dsi_native.errors.Stopped soon.");
+  bind_judging(job);
 }
 
 } // namespace dsi::py

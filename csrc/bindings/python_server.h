@@ -11,8 +11,11 @@
 
 namespace dsi::py {
 
-// Methods called, see python/dsi_native/models/protocol: started(), forward(request, tokens, first,
-// job), draft(request, tokens, max_drafts), prefill(request, tokens, job), release(request).
+// Methods called: started(), forward(request, tokens, first, job), draft(request, tokens,
+// max_drafts), prefill(request, tokens, job), release(request). Where the object has a true
+// attribute judges_on_device, verify(request, tokens, first, job) and sample(request, tokens,
+// vocab_limit, job) in place of forward: they return rows as forward does, or a tuple, see
+// bindings/device_judge.h.
 class PythonServer final : public Server {
 public:
   // Needs the GIL. Rows wider than `vocab_limit` are cut to it: ids that the target does not have.
@@ -28,15 +31,18 @@ public:
 private:
   Outcome draft_ids(Job &job);
   Outcome draft_translated(Job &job);
-  Outcome judge(const Job &job, const Logits &logits);
-  // With the GIL; the array lives until the next call.
-  Logits forward(Job &job, const nb::object &tokens, Position first, std::int64_t rows);
+  Outcome judge(Job &job, const Logits &logits);
+  // With the GIL. What the object says to a job: rows, or what bindings/device_judge.h reads.
+  nb::object answer(Job &job);
+  nb::object forward(Job &job, const nb::object &tokens, Position first);
+  Logits as_rows(const nb::object &result, std::int64_t rows); // live until the next call
 
   SharedObject object_;
   SharedObject logits_;
   std::int64_t vocab_limit_;
   bool proposes_ids_ = false;
   bool prefills_ = false;
+  bool judges_ = false; // on its device
   Judge judge_;
   std::unique_ptr<Translator> translator_;
 };

@@ -33,6 +33,9 @@ enum class FinishReason : std::uint8_t {
 // The law one draft was drawn from, needed by rejection verification only. A null
 // shared_ptr<const DraftLaw> stands for a point mass on the draft itself (n-gram, argmax drafter).
 struct DraftLaw {
+  // Opaque: the row where its drafter computed it, with its edits, known to the bindings. Null
+  // where it is on the host, in `logits`, which is empty else.
+  std::shared_ptr<void> device_row;
   std::vector<float> logits; // [V], after edits
   float temperature = 1.0F;
   float cut =

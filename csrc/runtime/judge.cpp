@@ -7,6 +7,11 @@
 
 namespace dsi {
 
+std::string undrawable(const char *whose, Position position, RowStatus status) {
+  return std::string("the ") + whose + "'s logits for position " + std::to_string(position) +
+         " cannot be drawn from: " + describe(status);
+}
+
 RowStatus Judge::prepare(const Job &job, std::span<const float> logits, const RowEdits &edits,
                          std::span<const Token> prefix, RowHook *hook) {
   const SamplingParams &sampling = job.request->sampling;
@@ -60,8 +65,7 @@ Outcome Judge::verify(const Job &job, const Logits &logits, RowHook *hook) {
     if (status != RowStatus::kOk) {
       if (position == job.first) {
         outcome.kind = Outcome::Kind::kFailed;
-        outcome.error.message = "the target's logits for position " + std::to_string(position) +
-                                " cannot be drawn from: " + describe(status);
+        outcome.error.message = undrawable("target", position, status);
       }
       return outcome;
     }
@@ -78,8 +82,7 @@ Outcome Judge::verify(const Job &job, const Logits &logits, RowHook *hook) {
 Outcome Judge::broken_draft_row(const Job &job, RowStatus status) {
   Outcome outcome;
   outcome.kind = Outcome::Kind::kFailed;
-  outcome.error.message = "the drafter's logits for position " + std::to_string(job.length) +
-                          " cannot be drawn from: " + describe(status);
+  outcome.error.message = undrawable("drafter", job.length, status);
   return outcome;
 }
 

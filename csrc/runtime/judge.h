@@ -55,4 +55,7 @@ private:
   std::vector<float> row_; // the edited row a hook works on
 };
 
+// The message of a job that failed over a row of the "target" or "drafter".
+std::string undrawable(const char *whose, Position position, RowStatus status);
+
 } // namespace dsi

@@ -20,8 +20,10 @@ from dsi_native.kernels.contract import Edits, Operation, Sampled, Status, Tag, 
 
 if TYPE_CHECKING:
     from dsi_native.kernels.arrays import Place
+    from dsi_native.kernels.triton import Workspace
 
-__all__ = ["Edits", "Operation", "Sampled", "Status", "Tag", "Verified", "cut", "sample", "verify"]
+__all__ = ["Edits", "Operation", "Sampled", "Status", "Tag", "Verified", "Workspace"]
+__all__ += ["cut", "sample", "verify"]
 
 
 def verify(
@@ -44,6 +46,7 @@ def verify(
     t2d: Any = None,
     with_logprobs: bool = False,
     threads: int = 1,
+    workspace: Workspace | None = None,
 ) -> Verified:
     """Which drafts stand, and the target's token after them, for B requests with up to K drafts.
 
@@ -66,8 +69,9 @@ def verify(
     d2t int32 [Vd] and t2d int32 [Vt]: the target's id of each drafter id and back, -1 for none.
 
     Returns Verified, with log-probabilities where asked. threads: the most that the rows are spread
-    over, on the CPU only. Blocks on the CPU, without the GIL; on CUDA it only launches, on the
-    current stream, and synchronises with nothing.
+    over, on the CPU only. workspace: on CUDA only, memory to reuse, see Workspace; without one each
+    call takes its own from torch's caching allocator. Blocks on the CPU, without the GIL; on CUDA
+    it only launches, on the current stream, and synchronises with nothing.
     """
     from dsi_native.kernels import arguments as check
 
@@ -91,7 +95,7 @@ def verify(
         t2d=t2d,
         with_logprobs=with_logprobs,
     )
-    return _run("verify", place, arguments, threads)
+    return _run("verify", place, arguments, threads, workspace)
 
 
 def sample(
@@ -107,6 +111,7 @@ def sample(
     edits: Edits | None = None,
     d2t: Any = None,
     threads: int = 1,
+    workspace: Workspace | None = None,
 ) -> Sampled:
     """One token of each row of logits [R, V], and what verify() wants to know about the draw.
 
@@ -116,7 +121,8 @@ def sample(
     target mostly agree; "draft": independent of everything verify() uses, for rejection; "bonus":
     a draw of the target's own. seed uint64 [R], position int64 [R] of the token drawn.
 
-    Returns Sampled; lse and cut go into verify() as draft_lse and draft_cut. Threads as there.
+    Returns Sampled; lse and cut go into verify() as draft_lse and draft_cut. threads and workspace
+    as there.
     """
     from dsi_native.kernels import arguments as check
 
@@ -133,7 +139,7 @@ def sample(
         edits=edits,
         d2t=d2t,
     )
-    return _run("sample", place, arguments, threads)
+    return _run("sample", place, arguments, threads, workspace)
 
 
 def cut(
@@ -146,13 +152,14 @@ def cut(
     edits: Edits | None = None,
     d2t: Any = None,
     threads: int = 1,
+    workspace: Workspace | None = None,
 ) -> Any:
     """float32 [R], one threshold per row of logits [R, V] for all three settings, -inf for none.
 
     In units of z, the logits after edits and temperature: ids with z below it are out. top_k int32
     [R] (0: off), then top_p float32 [R] of what is left (1: off), then min_p float32 [R] (0: off),
     relative to the most likely id. Ids that tie with the threshold stay. Greedy rows have none. Ids
-    that d2t int32 [V] maps to -1 take no part. Threads as in verify().
+    that d2t int32 [V] maps to -1 take no part. threads and workspace as in verify().
     """
     from dsi_native.kernels import arguments as check
 
@@ -166,15 +173,26 @@ def cut(
         edits=edits,
         d2t=d2t,
     )
-    return _run("cut", place, arguments, threads)
+    return _run("cut", place, arguments, threads, workspace)
 
 
-def _run(name: str, place: Place, arguments: Any, threads: int) -> Any:
+def __getattr__(name: str) -> Any:
+    if name == "Workspace":  # imports torch and triton
+        from dsi_native.kernels.triton import Workspace
+
+        return Workspace
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _run(name: str, place: Place, arguments: Any, threads: int, workspace: Any) -> Any:
     """The function of that name where the arrays are."""
+    from dsi_native.kernels.arguments import check_workspace
+
+    check_workspace(workspace, place)
     if place.device == "cpu":
         from dsi_native.kernels import native
 
         return getattr(native, name)(arguments, threads, place.tensors)
     from dsi_native.kernels.triton import launch
 
-    return getattr(launch, name)(**arguments._asdict())
+    return getattr(launch, name)(**arguments._asdict(), workspace=workspace)

@@ -199,6 +199,18 @@ def check_threads(threads: Any) -> int:
     return int(min(threads, _MOST))
 
 
+def check_workspace(workspace: Any, place: Place) -> None:
+    """A workspace is memory of the device that the arrays are on; the CPU's kernels need none."""
+    if workspace is None:
+        return
+    device = getattr(workspace, "device", None)
+    if place.device == "cpu":
+        raise InvalidArgument("workspace: expected None, since the arrays are on the CPU")
+    if not hasattr(workspace, "holds") or str(device) != place.device:
+        given = type(workspace).__name__ if device is None else f"one on {device}"
+        raise InvalidArgument(f"workspace: expected a Workspace on {place.device}, given {given}")
+
+
 def _shape(value: Any, rank: int, name: str, wanted: str) -> tuple[int, ...]:
     shape = getattr(value, "shape", None)
     if shape is None or len(shape) != rank:

@@ -57,7 +57,11 @@ def quantised_copy(model: TransformersModel, bits: int = 4, group: int = 32) -> 
     if not report.packed and not report.faked:
         raise InvalidArgument(f"{type(source).__name__} has no nn.Linear to quantise")
     drafter = TransformersModel(
-        module, model.tokenizer, f"{model.name}-int{bits}", model.cache_budget_bytes
+        module,
+        model.tokenizer,
+        f"{model.name}-int{bits}",
+        model.cache_budget_bytes,
+        model.judge_on_device,
     )
     drafter.quantisation = report
     return drafter

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections import OrderedDict
 from typing import Any
 
@@ -24,6 +25,9 @@ class TransformersModel:
     cache_budget_bytes: keys and values of all servers of one `servers()` call together; each server
         has an equal share and forgets its least recently used requests beyond it (they are computed
         again when they come back). The request in work is kept even if it alone exceeds the share.
+    judge_on_device: whether rows are judged where they are, by the Triton kernels, so that only
+        tokens cross to the host (see DeviceJudge for what still goes over). None: on CUDA, with a
+        warning where the kernels cannot run; True also takes the CPU, for Triton's interpreter.
     Costs two forwards of four tokens, which prove that a rolled-back cache gives the same logits.
     Raises InvalidArgument, naming the classes, where it does not.
     """
@@ -34,6 +38,7 @@ class TransformersModel:
         tokenizer: Any = None,
         name: str | None = None,
         cache_budget_bytes: int = DEFAULT_CACHE_BUDGET_BYTES,
+        judge_on_device: bool | None = None,
     ) -> None:
         if cache_budget_bytes <= 0:
             raise InvalidArgument(f"cache_budget_bytes must be positive, not {cache_budget_bytes}")
@@ -45,6 +50,7 @@ class TransformersModel:
         self.context = _context(text_config)
         self.eos_ids = _eos_ids(model, tokenizer)
         self.device = model.get_input_embeddings().weight.device
+        self.judge_on_device = judge_on_device
         parameters = inspect.signature(model.forward).parameters
         self._cache_keyword = "cache" if "cache" in parameters else "past_key_values"
         self._keeps_rows = "logits_to_keep" in parameters
@@ -60,7 +66,9 @@ class TransformersModel:
             raise InvalidArgument(f"a model needs at least one server, not {n}")
         group = CacheGroup()
         budget = max(1, self.cache_budget_bytes // n)
-        return [TransformersServer(self, group, budget, threads) for _ in range(n)]
+        return [
+            TransformersServer(self, group, budget, threads, judge) for judge in self._judges(n)
+        ]
 
     def forward(self, ids: np.ndarray, cache: RequestCache, rows: int) -> torch.Tensor:
         """Logits [rows, V] of the last `rows` of the int32 `ids`, which follow what `cache` holds.
@@ -72,6 +80,25 @@ class TransformersModel:
         if self._keeps_rows:
             options["logits_to_keep"] = rows
         return self.model(input_ids=inputs, **options).logits[0, -rows:]
+
+    def _judges(self, n: int) -> list[Any]:
+        """One for each server, None where the native Judge judges its rows on the CPU."""
+        asked = self.judge_on_device
+        if not (self.device.type == "cuda" if asked is None else asked):
+            return [None] * n
+        try:
+            from dsi_native.models.device_judge import DeviceJudge
+
+            judges = [DeviceJudge(self.device, self.vocab_size) for _ in range(n)]
+            judges[0].warm_up(self.model.get_input_embeddings().weight.dtype)
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+            if asked:
+                raise InvalidArgument(f"judge_on_device: {reason}") from error
+            message = f"{self.name}: tokens are judged on the CPU, since Triton fails ({reason})"
+            warnings.warn(message, RuntimeWarning, stacklevel=5)
+            return [None] * n
+        return judges
 
     def _proven_width(self) -> int:
         """Width of the model's rows, after proof that its cache can be rolled back."""
@@ -104,7 +131,12 @@ class TransformersServer:
     """
 
     def __init__(
-        self, model: TransformersModel, group: CacheGroup, budget_bytes: int, threads: int | None
+        self,
+        model: TransformersModel,
+        group: CacheGroup,
+        budget_bytes: int,
+        threads: int | None,
+        judge: Any = None,
     ) -> None:
         self.vocab_size = model.vocab_size
         self.context = model.context
@@ -112,6 +144,7 @@ class TransformersServer:
         self._group = group
         self._budget_bytes = budget_bytes
         self._threads = threads
+        self._judge = judge
         self._caches: OrderedDict[int, RequestCache] = OrderedDict()
 
     def started(self) -> None:
@@ -128,10 +161,26 @@ class TransformersServer:
         not cached, in one forward. Raises Stopped between layers once job.stopped is True, and
         InvalidArgument for a path past the context; the cache stays right after any error.
         """
-        if not 1 <= first <= len(tokens):
-            raise InvalidArgument(f"first must be in 1..{len(tokens)}, not {first}")
-        rows = len(tokens) - first + 1
-        return self._extend(request, tokens, first - 1, rows, job).float().cpu().numpy()
+        return _on_host(self._rows(request, tokens, first, job))
+
+    @property
+    def judges_on_device(self) -> bool:
+        """Whether verify() and sample() are to be called, not forward()."""
+        return self._judge is not None
+
+    def verify(self, request: int, tokens: np.ndarray, first: int, job: Any) -> Any:
+        """A Verdict on the rows that forward() would return, or, where the request has what only
+        the CPU can do (see DeviceJudge), those rows. Blocks until the device is done."""
+        rows = self._rows(request, tokens, first, job)
+        verdict = self._judge.verify(rows, tokens, first, job)
+        return _on_host(rows) if verdict is None else verdict
+
+    def sample(self, request: int, tokens: np.ndarray, vocab_limit: int, job: Any) -> Any:
+        """The draft behind `tokens`, an id below vocab_limit, as DeviceJudge.sample() returns it;
+        or the row [1, V], where the request has what only the CPU can do."""
+        rows = self._rows(request, tokens, len(tokens), job)
+        draft = self._judge.sample(rows[0, :vocab_limit], len(tokens), job)
+        return _on_host(rows) if draft is None else draft
 
     def prefill(self, request: int, tokens: np.ndarray, job: Any = None) -> None:
         """Caches all but the last token: the first forward needs that one's logits anyway."""
@@ -148,6 +197,11 @@ class TransformersServer:
     def cache_bytes(self) -> int:
         """Size of the keys and values held now."""
         return sum(cache.size_bytes for cache in self._caches.values())
+
+    def _rows(self, request: int, tokens: np.ndarray, first: int, job: Any) -> torch.Tensor:
+        if not 1 <= first <= len(tokens):
+            raise InvalidArgument(f"first must be in 1..{len(tokens)}, not {first}")
+        return self._extend(request, tokens, first - 1, len(tokens) - first + 1, job)
 
     def _extend(
         self, request: int, tokens: np.ndarray, limit: int, rows: int, job: Any
@@ -178,6 +232,10 @@ class TransformersServer:
     def _evict(self) -> None:
         while len(self._caches) > 1 and self.cache_bytes > self._budget_bytes:
             self.release(next(iter(self._caches)))
+
+
+def _on_host(rows: torch.Tensor) -> np.ndarray:
+    return rows.float().cpu().numpy()
 
 
 def _context(config: Any) -> int | None:

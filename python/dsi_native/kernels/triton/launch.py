@@ -68,7 +68,7 @@ def verify(
     draft_size = 0 if law is None else law.shape[2]
     listed = draft_size or (size if d2t is None else len(d2t))
     space = _fitting(workspace, batch, width + 1, max(size, draft_size), target_logits.device)
-    out = space.verified(batch, width + 1, with_logprobs)
+    out = space.results.verified(batch, width + 1, with_logprobs)
     if batch == 0:
         return out
     own_chunks = triton.cdiv(size, CHUNK)
@@ -136,7 +136,9 @@ def sample(
     rows, size = logits.shape
     space = _fitting(workspace, rows, 1, size, logits.device)
     cuts = not (top_k is None and top_p is None and min_p is None)
-    out = space.sampled(rows, cuts)
+    out = space.results.sampled(rows)
+    if not cuts:
+        out = out._replace(cut=space.uncut[:rows])
     if rows == 0:
         return out
     with _launching, _on(logits.device):
@@ -166,13 +168,19 @@ def cut(
     min_p: Optional = None,
     edits: Edits | None = None,
     d2t: Optional = None,
-    out: Optional = None,
+    workspace: Workspace | None = None,
 ) -> torch.Tensor:
-    """dsi_native.kernels.cut() on tensors of one device; one launch. out: float32 [R] or None."""
+    """dsi_native.kernels.cut() on tensors of one device; one launch. See verify()."""
     rows, size = logits.shape
-    if out is None:
+    if workspace is None:
         out = torch.empty(rows, dtype=torch.float32, device=logits.device)
-    near = torch.empty(rows * NEAR_ROOM.value, dtype=torch.float32, device=logits.device)
+        near = torch.empty(rows * NEAR_ROOM.value, dtype=torch.float32, device=logits.device)
+    else:
+        if rows > len(workspace.cuts):
+            raise InvalidArgument(
+                f"workspace: room for {len(workspace.cuts)} rows in all, needed {rows}"
+            )
+        out, near = workspace.cuts[:rows], workspace.near
     if rows > 0:
         with _launching, _on(logits.device):
             cut_kernel[(rows,)](
