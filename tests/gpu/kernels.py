@@ -1,7 +1,7 @@
 """Checks and times the Triton kernels on the GPU at hand; writes one JSON report.
 
 --dry-run does the same on tiny inputs in the interpreter, without what only a GPU has (streams and
-graphs). Exit status 1 if a check failed.
+graphs) and what takes long there (an engine). Exit status 1 if a check failed.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
     if given.dry_run:
         os.environ["TRITON_INTERPRET"] = "1"  # before triton is imported
     import checks
+    import engine
     import timings
     import torch
     import triton
@@ -50,11 +51,12 @@ def main(arguments: list[str] | None = None) -> int:
         "load": lambda: checks.load(device, given.dry_run),
         "streams": lambda: checks.streams(device),
         "graphs": lambda: checks.graphs(device),
+        "engine": lambda: engine.check(device, given.dry_run),
         "timings": lambda: timings.measure(device, given.dry_run),
         "cases": lambda: checks.cases(device, begun + given.seconds, given.dry_run),
     }
     if given.dry_run:
-        del parts["streams"], parts["graphs"]
+        del parts["streams"], parts["graphs"], parts["engine"]
     failed = []
     for name, part in parts.items():
         started = time.monotonic()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 from dsi_native import InvalidArgument, kernels
 from dsi_native.kernels import Edits, arguments
+from dsi_native.kernels.arrays import Place
 
 B, K, V, VD = 2, 3, 10, 7
 
@@ -332,6 +334,18 @@ def test_what_is_left_to_its_default_costs_no_array() -> None:
     kwargs = {k: v for k, v in verify_arguments(draft_temperature=1.0).items() if k != "threads"}
     _, checked = arguments.check_verify(**kwargs)
     assert checked.draft_temperature.tolist() == [1, 1]
+
+
+def test_a_workspace_is_for_cuda() -> None:
+    """There its device is compared; here every one is on another."""
+    with pytest.raises(InvalidArgument, match=r"^workspace: expected None"):
+        kernels.verify(**verify_arguments(workspace=object()))
+    place = Place("cuda:0", True)
+    arguments.check_workspace(None, place)
+    arguments.check_workspace(SimpleNamespace(device="cuda:0", holds=None), place)
+    for given in (SimpleNamespace(device="cuda:1", holds=None), 3):
+        with pytest.raises(InvalidArgument, match=r"^workspace: expected a Workspace on cuda:0"):
+            arguments.check_workspace(given, place)
 
 
 def test_seeds_may_be_int64_bits() -> None:
