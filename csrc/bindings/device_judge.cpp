@@ -6,10 +6,12 @@
 #include <nanobind/stl/vector.h>
 
 #include <limits>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <stdexcept>
 #include <utility>
+#include <vector>
 
 #include "bindings/interpreter.h"
 #include "runtime/judge.h"
@@ -32,6 +34,24 @@ RowStatus row_status(std::int32_t bits) {
   if ((bits & kInfinitySeen) != 0)
     return RowStatus::kInfinite;
   return (bits & kEmpty) != 0 ? RowStatus::kNothingLeft : RowStatus::kOk;
+}
+
+// Rows that lost their last reference where the GIL could not be waited for, under the engine's
+// lock for one: drop_device_rows() lets them go.
+struct Abandoned {
+  std::mutex mutex; // guards the rest; a leaf
+  std::vector<PyObject *> rows;
+};
+Abandoned &abandoned() {
+  static auto *all = new Abandoned; // NOLINT(cppcoreguidelines-owning-memory): outlives threads
+  return *all;
+}
+
+std::shared_ptr<void> device_row(nb::handle row) {
+  return {row.inc_ref().ptr(), [](void *owned) {
+            const std::scoped_lock lock(abandoned().mutex);
+            abandoned().rows.push_back(static_cast<PyObject *>(owned));
+          }};
 }
 
 template <typename T> nb::object owned_array(std::vector<T> values) {
@@ -147,7 +167,7 @@ Outcome drafted(const Job &job, nb::handle answer) {
     law->temperature = nb::cast<float>(answer[2]);
     law->cut = nb::cast<float>(answer[3]);
     law->lse = nb::cast<double>(answer[4]);
-    law->device_row = share(row);
+    law->device_row = device_row(row);
     draft.law = std::move(law);
   }
   outcome.drafts.push_back(std::move(draft));
@@ -190,7 +210,18 @@ Outcome verified(const Job &job, nb::handle answer) {
 
 } // namespace
 
+void drop_device_rows() {
+  std::vector<PyObject *> rows;
+  {
+    const std::scoped_lock lock(abandoned().mutex);
+    rows.swap(abandoned().rows);
+  }
+  for (PyObject *row : rows)
+    Py_DECREF(row);
+}
+
 Outcome judged_on_device(const Job &job, nb::handle answer) {
+  drop_device_rows();
   try {
     return job.kind == JobKind::kDraft ? drafted(job, answer) : verified(job, answer);
   } catch (const nb::cast_error &) {

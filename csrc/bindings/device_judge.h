@@ -19,6 +19,10 @@ namespace nb = nanobind;
 // point mass. Needs the GIL. Throws std::invalid_argument where the answer is no such thing.
 Outcome judged_on_device(const Job &job, nb::handle answer);
 
+// Lets go of rows on devices that no law refers to any more; judged_on_device() does so too. Needs
+// the GIL.
+void drop_device_rows();
+
 // Copies to the host the rows of laws that lie on a device, of the job and of what its frontier()
 // will return: a target that judges on the CPU is about to read them. Call without the GIL.
 void fetch_laws(Job &job);

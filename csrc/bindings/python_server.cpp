@@ -235,6 +235,7 @@ void PythonServer::release(RequestId request) {
     translator_->release(request);
   }
   const nb::gil_scoped_acquire gil;
+  drop_device_rows();
   const nb::handle object(object_.get());
   if (nb::hasattr(object, "release")) {
     try {
@@ -246,6 +247,7 @@ void PythonServer::release(RequestId request) {
 }
 
 void PythonServer::clear() {
+  drop_device_rows();
   translator_.reset();
   logits_.reset();
   object_.reset();

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from functools import cache
 from pathlib import Path
@@ -50,6 +51,13 @@ def _generate(target: Any, drafter: Any, mode: str, **sampling: Any) -> Any:
     with dsi.Engine(target, drafter, mode=mode, sp=sp, lookahead=2, threads=1) as engine:
         out = engine.generate(PROMPT, seed=3, **{"max_new_tokens": 6} | sampling)
     return out.tokens, [x.logprob for x in out.logprobs or ()], out.statistics
+
+
+def rows_left(where: tuple[bool, bool]) -> int:
+    """Rows of drafts that live on after their engine."""
+    told(*where, temperature=0.8, verification="rejection")
+    gc.collect()
+    return sum(isinstance(x, DeviceRow) for x in gc.get_objects())
 
 
 def hooked(there: bool) -> list[int]:

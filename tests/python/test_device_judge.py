@@ -56,6 +56,11 @@ def test_rejection_gives_the_same_verdicts_wherever_the_laws_are(where: tuple[bo
     np.testing.assert_allclose(logprobs, wanted_logprobs, rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.parametrize("where", [DEVICE, (False, True)], ids=str)
+def test_no_row_outlives_its_request(where: tuple[bool, bool]) -> None:
+    assert there(judging.rows_left, where) == 0
+
+
 def test_rejection_with_cuts() -> None:
     sampling = {**REJECTION, "top_p": 0.9, "max_new_tokens": 4}
     assert told(DEVICE, **sampling)[0] == told(HOST, **sampling)[0]
