@@ -17,6 +17,8 @@ METHODS = ("auto", "tli", "slem")
 _NATIVE = {"tli": _core.DraftMethod.TLI, "slem": _core.DraftMethod.SLEM}
 # Fewer tokens of a prompt say too little.
 _FEWEST = 16
+# Text and bytes that are none: the first call of an encoder may build what all later ones use.
+_FIRST = b"text \xff"
 
 
 class Translation:
@@ -77,6 +79,8 @@ class Translation:
     def server(self, server: Any, context: int | None) -> _core.TranslatedDrafter:
         """The drafter's server, with its translator. context: the drafter's, in its own ids."""
         encode = self.target.encode if self.target.can_encode else self.drafter.encode
+        for spell in (encode, self.drafter.encode):
+            spell(_FIRST)
         return _core.TranslatedDrafter(
             server,
             self._native,

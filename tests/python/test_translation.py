@@ -182,6 +182,8 @@ def test_a_drafter_that_cannot_read_costs_speed_only() -> None:
         native = engine._pair.translation
 
         def broken(data: bytes) -> Any:
+            if data.startswith(b"text"):  # what is encoded beforehand, to be warm
+                return np.empty(0, np.int32), np.empty(0, np.int64)
             raise RuntimeError("no such text")
 
         object.__setattr__(native.drafter, "encode", broken)
