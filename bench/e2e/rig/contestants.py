@@ -8,6 +8,7 @@ once and no thread is lost.
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import time
@@ -79,38 +80,45 @@ class Run:
 
 
 class Process:
-    """A contestant in its process; run() blocks until the text is there. Close it."""
+    """A contestant in its process; run() blocks until the text is there. Close it.
 
-    def __init__(self, contestant: Contestant, model: Any, drafter: Any) -> None:
+    make: from (contestant, model, drafter) to what run() calls there; None: this file's own.
+    """
+
+    def __init__(self, contestant: Any, model: Any, drafter: Any, make: Any = None) -> None:
         self.contestant = contestant
         ours, theirs = multiprocessing.Pipe()
         context = multiprocessing.get_context("fork")
         self._process = context.Process(
-            target=_serve, args=(theirs, contestant, model, drafter), daemon=True
+            target=_serve, args=(theirs, contestant, model, drafter, make), daemon=True
         )
         self._process.start()
         theirs.close()
         self._connection = ours
 
-    def run(self, ids: np.ndarray, tokens: int) -> Run:
-        self._connection.send((ids, tokens))
+    def run(self, *asked: Any) -> Run:
+        """asked: ids [n] and the number of tokens, for this file's own contestants."""
+        self._connection.send(asked)
         answer = self._connection.recv()
         if isinstance(answer, str):
             raise SystemExit(f"{self.contestant.key}: {answer}")
         return answer
 
     def close(self) -> None:
-        self._connection.send(None)
+        with contextlib.suppress(OSError):  # it may have ended by itself
+            self._connection.send(None)
         self._process.join(10)
 
 
-def _serve(connection: Connection, contestant: Contestant, model: Any, drafter: Any) -> None:
+def _serve(
+    connection: Connection, contestant: Any, model: Any, drafter: Any, make: Any = None
+) -> None:
     import torch
 
     torch.set_num_threads(contestant.threads)
     try:
-        make = _transformers if contestant.side == "transformers" else _dsi
-        run = make(contestant, model, drafter)
+        own = _transformers if contestant.side == "transformers" else _dsi
+        run = (make or own)(contestant, model, drafter)
         while (asked := connection.recv()) is not None:
             connection.send(run(*asked))
     except EOFError:

@@ -42,10 +42,10 @@ def as_assistant(drafter: Any) -> Any:
 
 
 def generate(model: Any, ids: np.ndarray, tokens: int, **options: Any) -> list[int]:
-    """Exactly `tokens` new ids of model.generate(), greedy: the end of sequence does not end it.
+    """Exactly `tokens` new ids of model.generate(): the end of sequence does not end it.
 
-    options: of generate(). The model's own end-of-sequence ids are taken from its
-    generation_config for good, since generate() falls back on them.
+    options: of generate(); it is greedy unless they say otherwise. The model's own end-of-sequence
+    ids are taken from its generation_config for good, since generate() falls back on them.
     """
     model.generation_config.eos_token_id = None
     inputs = torch.from_numpy(ids.astype(np.int64))[None]
@@ -55,8 +55,7 @@ def generate(model: Any, ids: np.ndarray, tokens: int, **options: Any) -> list[i
             input_ids=inputs,
             attention_mask=torch.ones_like(inputs),
             max_new_tokens=tokens,
-            do_sample=False,
-            **options,
+            **{"do_sample": False, **options},
         )
     new = out[0, len(ids) :].tolist()
     if len(new) != tokens:
