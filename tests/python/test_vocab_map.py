@@ -140,3 +140,15 @@ def test_ends_that_the_model_names() -> None:
     assert vocabulary.tokens[1] == b"b" and vocabulary.with_eos([2]) is vocabulary
     narrow = more.at_width(2)
     assert (narrow.tokens, narrow.control, narrow.roles["eos"]) == ((b"a", b""), {1: "b"}, (1,))
+
+
+def test_a_byte_fallback_token_stands_for_its_byte_only_where_nothing_else_does() -> None:
+    """SentencePiece lists all bytes first, and letters again behind: texts have the latter."""
+    tokens = (b"", *(bytes([value]) for value in range(256)), b"ab", b".", b"a", b"a")
+    vocabulary = Vocabulary("pieces", "SentencePiece BPE", tokens)
+    assert vocabulary.id_of[b"."] == 258
+    assert vocabulary.id_of[b"a"] == 259
+    assert vocabulary.id_of[b"b"] == 1 + ord("b")
+    assert vocabulary.id_of[b"ab"] == 257
+    other = Vocabulary("letters", "letters", (b"a", b".", b"b"))
+    assert vocabulary_map(vocabulary, other).d2t.tolist() == [259, 258, 1 + ord("b")]

@@ -107,7 +107,7 @@ def _side(vocabulary: Vocabulary, spelled: Spelled, duplicates: int) -> dict[str
         "name": vocabulary.name,
         "kind": vocabulary.kind,
         "ids": len(vocabulary),
-        "text_tokens": len(vocabulary.lowest),
+        "text_tokens": len(vocabulary.id_of),
         "duplicates": duplicates,
         "control": len(vocabulary.control),
         "ends": [vocabulary.control[at] for at in vocabulary.roles.get("eos", ())],
@@ -174,8 +174,8 @@ def _sentences(found: Report, text: Path | None) -> list[str]:
     where = f"{text.name}" if text is not None else "a built-in sample"
     lines = [
         f"Relation: {RELATIONS[found.map.relation]}.",
-        f"Common tokens: {common:,}, {_percent(common, len(found.target.lowest))} of the target's "
-        f"and {_percent(common, len(found.drafter.lowest))} of the drafter's.",
+        f"Common tokens: {common:,}, {_percent(common, len(found.target.id_of))} of the target's "
+        f"and {_percent(common, len(found.drafter.id_of))} of the drafter's.",
         f"On {where} ({found.text_bytes:,} bytes): {100 * found.share:.1f} % of the target's "
         "tokens are common.",
     ]

@@ -24,7 +24,7 @@ class VocabularyMap:
     d2t: int32 [drafter's width]; t2d: int32 [target's width]; C-contiguous, -1 for none. Each is
         the other's inverse on the common tokens.
     common: text tokens both have, by their bytes; control tokens are not counted.
-    duplicates_target, duplicates_drafter: ids left out because a lower one has the same bytes.
+    duplicates_target, duplicates_drafter: ids left out because another one has the same bytes.
     relation: "same": ids mean the same on both sides; "padded": the same but for the width;
         "overlapping": some tokens are common; "foreign": none is.
     """
@@ -51,7 +51,8 @@ def vocabulary_map(
     """The map between two vocabularies, by the bytes of their tokens.
 
     *_width: how wide the models' rows are, len(vocabulary) unless given.
-    Of ids with the same bytes the lowest stands for all, on both sides, so the map is injective.
+    Of ids with the same bytes one stands for all, on both sides, so the map is injective: the
+    lowest, but no byte-fallback token where there is another (Vocabulary.id_of).
     Control tokens match by role: end tokens with the same name first, then the others in their
     order, and the first start tokens. Vocabularies that share ids are mapped id by id.
     The last 16 maps are kept, by the content of both vocabularies. Thread-safe. Takes 0.2 s for
@@ -83,7 +84,7 @@ def vocabulary_map(
 
 def _build(target: Vocabulary, drafter: Vocabulary, widths: tuple[int, int]) -> VocabularyMap:
     """widths: the target's and the drafter's, at least as wide as their vocabularies."""
-    ours, theirs = target.lowest, drafter.lowest
+    ours, theirs = target.id_of, drafter.id_of
     d2t = np.full(widths[1], -1, np.int32)
     mine = np.fromiter(theirs.values(), np.int32, len(theirs))
     its = np.fromiter(map(ours.get, theirs, itertools.repeat(-1)), np.int32, len(theirs))

@@ -69,17 +69,35 @@ class Vocabulary:
         return spelling.spell(self.speller, self.tokens, lambda: self._matcher, data)
 
     @functools.cached_property
-    def lowest(self) -> dict[bytes, int]:
-        """The lowest id of each byte string. Not to be altered."""
+    def id_of(self) -> dict[bytes, int]:
+        """The id that stands for each byte string. Not to be altered.
+
+        Of several the lowest; but a byte-fallback token only where there is no other, since it
+        is what a SentencePiece tokenizer resorts to and no text of an ASCII letter ever has it.
+        """
         highest_first = zip(reversed(self.tokens), range(len(self.tokens) - 1, -1, -1), strict=True)
         found = dict(highest_first)
         found.pop(b"", None)
+        fallback = self._fallback
+        for at in range(len(self.tokens) - 1, -1, -1) if fallback else ():
+            token = self.tokens[at]
+            if len(token) == 1 and at not in fallback:
+                found[token] = at
         return found
+
+    @functools.cached_property
+    def _fallback(self) -> range:
+        """The ids of the byte-fallback tokens: 256 in a row, byte by byte. Empty without them."""
+        bytes_in_order = tuple(bytes([value]) for value in range(256))
+        for at, token in enumerate(self.tokens[:-255]):
+            if token == b"\0" and tuple(self.tokens[at : at + 256]) == bytes_in_order:
+                return range(at, at + 256)
+        return range(0)
 
     @functools.cached_property
     def unspelled_bytes(self) -> bytes:
         """Byte values that are no token on their own."""
-        return bytes(value for value in range(256) if bytes([value]) not in self.lowest)
+        return bytes(value for value in range(256) if bytes([value]) not in self.id_of)
 
     @functools.cached_property
     def content_hash(self) -> str:
@@ -123,4 +141,4 @@ class Vocabulary:
 
     @functools.cached_property
     def _matcher(self) -> Callable[[bytes], tuple[list[int], list[int]]]:
-        return spelling.longest_match(self.lowest)
+        return spelling.longest_match(self.id_of)
