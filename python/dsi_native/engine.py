@@ -50,7 +50,7 @@ class Engine:
     max_running: requests that share the servers at once; others wait their turn.
     run_ahead, max_window: limits in drafts, None for the defaults.
     break_even: stop drafting while measured times say that plain decoding is faster, and try again
-        later. Only where drafting can cost: in SI, and where the servers share this machine's cores.
+        later. Only where drafting can cost: in SI, and where servers share this machine's cores.
 
     Thread-safe. Close it, or use it as a context manager; an engine that is dropped closes itself.
     Raises InvalidArgument naming the argument.

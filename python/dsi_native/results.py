@@ -30,8 +30,8 @@ class Statistics:
         loaded engine the rest went to others.
     plain_run_s: what non-SI would have cost at this run's time per forward. Where the forwards
         compete for the same cores (forwards_compete) each is slower than alone, and this too much.
-    draft_pauses: times that drafting was stopped because plain decoding was faster; undrafted: tokens
-        decoded without it for that reason, the trial that decided included.
+    draft_pauses: times that drafting was stopped because plain decoding was faster; undrafted:
+        tokens decoded without it for that reason, the trial that decided included.
     drafter_error: why drafting ended early, "" if it did not.
     """
 

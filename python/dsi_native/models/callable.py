@@ -23,8 +23,8 @@ class CallableModel:
 
     forward: one function, or a list with one for each server. factory: makes one for each server,
     instead of `forward`. vocab_size: V; None asks the function, with one call on token 0.
-    context: the most tokens it takes, None for any number. vocabulary: what open_vocabulary() takes,
-    where there is no transformers tokenizer.
+    context: the most tokens it takes, None for any number. vocabulary: what open_vocabulary()
+    takes, where there is no transformers tokenizer.
     """
 
     def __init__(
