@@ -60,6 +60,50 @@ def rows_left(where: tuple[bool, bool]) -> int:
     return sum(isinstance(x, DeviceRow) for x in gc.get_objects())
 
 
+class Judging:
+    """The servers of a model, with rows that are judged where they are."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def servers(self, n: int, threads: int | None = None) -> list[Any]:
+        return [JudgingServer(server) for server in self._model.servers(n, threads)]
+
+
+class JudgingServer:
+    judges_on_device = True
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+        self._judge = DeviceJudge(torch.device("cpu"), server.vocab_size)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._server, name)
+
+    def verify(self, request: int, tokens: np.ndarray, first: int, job: Any) -> Any:
+        rows = torch.from_numpy(self._server.forward(request, tokens, first, job))
+        return self._judge.verify(rows, tokens, first, job)
+
+
+def translated(there: bool) -> tuple[list[list[int]], int, int]:
+    """(texts, drafts accepted, rejected) where the drafter has another vocabulary."""
+    from test_translation_law import DRAFTER, TARGET, model_of
+
+    target = Judging(model_of(TARGET)) if there else model_of(TARGET)
+    settings = {"max_new_tokens": 6, "temperature": 0.8, "verification": "rejection"}
+    with dsi.Engine(
+        target, model_of(DRAFTER), mode="si", lookahead=2, method="tli", break_even=False
+    ) as engine:
+        outs = [engine.generate([0, 1], seed=seed, **settings) for seed in range(5)]
+    accepted, rejected = (
+        sum(getattr(out.statistics, what) for out in outs) for what in ("accepted", "rejected")
+    )
+    return [out.tokens for out in outs], accepted, rejected
+
+
 def hooked(there: bool) -> list[int]:
     """Tokens under a logits processor."""
 
