@@ -144,17 +144,31 @@ Token RowLaw::draw(const Noise &noise) { return greedy_ ? argmax() : draw_withou
 // with all of its p is never compared with q.
 Token RowLaw::draw_residual(const DraftClaim &draft, const Noise &noise) {
   const double normaliser = lse();
+  const double claimed = draft.law->lse();
+  // Where the logarithms leave no doubt that q is above p, two exponentials are spared: all of them
+  // in a row that has no residual at all. The margin is far above what they are rounded by.
+  const double margin = 1e-9 * (1.0 + std::abs(normaliser) + std::abs(claimed));
+  const double apart = claimed - normaliser + margin;
   return race(noise, -1, [&](Token id) {
+    if (static_cast<double>(z(id)) - static_cast<double>(draft.z(id)) + apart < 0.0)
+      return -kEndless;
     const double left = probability(id) - draft.probability(id);
     return left > 0.0 ? normaliser + std::log(left) : -kEndless;
   });
 }
 
-double DraftClaim::probability(Token target_id) const {
+double DraftClaim::probability(Token target_id) const { return law->probability(own(target_id)); }
+
+float DraftClaim::z(Token target_id) const {
+  const Token known = own(target_id);
+  return law->kept(known) ? law->z(known) : -std::numeric_limits<float>::infinity();
+}
+
+Token DraftClaim::own(Token target_id) const {
   if (t2d.empty())
-    return law->probability(target_id);
+    return target_id;
   const auto at = static_cast<std::size_t>(target_id);
-  return at < t2d.size() && t2d[at] >= 0 ? law->probability(t2d[at]) : 0.0;
+  return at < t2d.size() ? t2d[at] : -1;
 }
 
 Judgement RowLaw::judge(const DraftClaim &draft, std::uint64_t seed, std::int64_t position) {

@@ -16,10 +16,15 @@ struct DraftClaim {
   Token id = -1; // in the target's ids; -1: none, or one that the target does not have
   // The law it was drawn from, prepared or assumed; null: a point mass on `id`. Not owned.
   RowLaw *law = nullptr;
-  Token own_id = -1;                 // in the ids of `law`
+  Token own_id = -1; // in the ids of `law`
   // [target's V], or empty: the drafter's ids are the target's. Ids behind it the drafter lacks.
   std::span<const std::int32_t> t2d = {};
-  double probability(Token target_id) const; // of an id inside the target's row; needs `law`
+  // Of an id inside the target's row; both need `law`.
+  double probability(Token target_id) const;
+  float z(Token target_id) const; // -inf where not kept
+
+private:
+  Token own(Token target_id) const; // -1: the drafter lacks it
 };
 
 struct Judgement {
