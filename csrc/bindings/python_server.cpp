@@ -21,24 +21,13 @@ using TokenArray = nb::ndarray<nb::numpy, const Token, nb::ndim<1>>;
 using LogitsArray = nb::ndarray<nb::numpy, const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using RowArray = nb::ndarray<nb::numpy, float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-// Without a copy: the array keeps the job, whose tokens never change, for as long as Python keeps
-// it.
-nb::object token_array(Job &job) {
-  auto *keep =
-      new std::shared_ptr<Job>(job.shared_from_this()); // NOLINT(cppcoreguidelines-owning-memory)
+// Without a copy, for as long as Python keeps it.
+nb::object token_array(TokenPrefix tokens) {
+  auto *keep = new TokenPrefix(std::move(tokens)); // NOLINT(cppcoreguidelines-owning-memory)
   const nb::capsule owner(keep, [](void *kept) noexcept {
-    delete static_cast<std::shared_ptr<Job> *>(kept); // NOLINT(cppcoreguidelines-owning-memory)
+    delete static_cast<TokenPrefix *>(kept); // NOLINT(cppcoreguidelines-owning-memory)
   });
-  return nb::cast(TokenArray((*keep)->tokens.data(), {(*keep)->tokens.size()}, owner));
-}
-
-nb::object owned_tokens(std::span<const Token> tokens) {
-  auto *copy = new std::vector<Token>(tokens.begin(),
-                                      tokens.end()); // NOLINT(cppcoreguidelines-owning-memory)
-  const nb::capsule owner(copy, [](void *kept) noexcept {
-    delete static_cast<std::vector<Token> *>(kept); // NOLINT(cppcoreguidelines-owning-memory)
-  });
-  return nb::cast(TokenArray(copy->data(), {copy->size()}, owner));
+  return nb::cast(TokenArray(keep->data(), {keep->size()}, owner));
 }
 
 // What a Python function returned, for a message.
@@ -81,7 +70,7 @@ public:
       nb::object array = nb::module_::import_("numpy").attr("empty")(row.size(), "float32");
       auto view = nb::cast<RowArray>(array);
       std::copy(row.begin(), row.end(), view.data());
-      nb::object result = nb::handle(hook_)(owned_tokens(prefix), array);
+      nb::object result = nb::handle(hook_)(token_array(prefix), array);
       RowArray edited = view;
       if (!result.is_none() && (!as_float32(result, edited) || edited.size() != row.size())) {
         throw std::invalid_argument("logits_processor: returned " + described(result) +
@@ -127,7 +116,7 @@ nb::object PythonServer::forward(Job &job, const nb::object &tokens, Position fi
 
 nb::object PythonServer::answer(Job &job) {
   const bool drafts = job.kind == JobKind::kDraft;
-  const nb::object tokens = token_array(job);
+  const nb::object tokens = token_array(job.tokens);
   if (!judges_)
     return forward(job, tokens, drafts ? job.length : job.first);
   const nb::handle object(object_.get());
@@ -151,7 +140,8 @@ Logits PythonServer::as_rows(const nb::object &result, std::int64_t rows) {
 
 Outcome PythonServer::draft_ids(Job &job) {
   const nb::object ids =
-      nb::handle(object_.get()).attr("draft")(job.request->id, token_array(job), job.max_drafts);
+      nb::handle(object_.get())
+          .attr("draft")(job.request->id, token_array(job.tokens), job.max_drafts);
   Outcome outcome;
   for (const nb::handle id : ids) {
     if (static_cast<int>(outcome.drafts.size()) == job.max_drafts) {
@@ -167,11 +157,11 @@ Outcome PythonServer::draft_ids(Job &job) {
 
 // Outside the GIL but for the forwards and the encoders.
 Outcome PythonServer::draft_translated(Job &job) {
-  return translator_->draft(job, judge_, [&](std::span<const Token> ids) {
+  return translator_->draft(job, judge_, [&](const TokenPrefix &ids) {
     const nb::gil_scoped_acquire gil;
     std::optional<std::span<const float>> row;
     try {
-      row = as_rows(forward(job, owned_tokens(ids), static_cast<Position>(ids.size())), 1).row(0);
+      row = as_rows(forward(job, token_array(ids), static_cast<Position>(ids.size())), 1).row(0);
     } catch (nb::python_error &error) {
       failed_or_stopped(job, error); // throws where it failed
     }
@@ -193,7 +183,8 @@ Outcome PythonServer::run(Job &job) {
       if (job.kind == JobKind::kPrefill) {
         if (prefills_) {
           nb::handle(object_.get())
-              .attr("prefill")(job.request->id, token_array(job), nb::cast(job.shared_from_this()));
+              .attr("prefill")(job.request->id, token_array(job.tokens),
+                               nb::cast(job.shared_from_this()));
         }
         return {};
       }

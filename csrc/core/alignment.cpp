@@ -71,7 +71,7 @@ void Alignment::replace_text(std::size_t offset, std::size_t agreed_bytes, const
 
 void Alignment::drop_ids_behind(std::int64_t offset) {
   while (ids_.size() > pair_->opening.size() && ends_.back() > offset) {
-    ids_.pop_back();
+    ids_.cut(ids_.size() - 1);
     ends_.pop_back();
   }
 }

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/token_sequence.h"
 #include "core/vocabulary.h"
 
 namespace dsi {
@@ -29,7 +30,8 @@ public:
   void push(Token drafter_id);
 
   std::span<const Token> ids() const { return ids_; } // the drafter's context
-  std::string_view ahead() const;                     // text drafted behind the path
+  TokenPrefix kept_ids() { return ids_.prefix(ids_.size()); }
+  std::string_view ahead() const; // text drafted behind the path
   // The part of ahead() that is whole characters, or bytes that cannot become one.
   std::string_view ahead_whole() const;
   Position path_length() const { return static_cast<Position>(path_.size()); }
@@ -46,7 +48,7 @@ private:
   std::string text_; // of the path, and behind it what was drafted
   std::vector<Token> path_;
   std::vector<std::int64_t> path_ends_; // where in text_ each token's bytes end
-  std::vector<Token> ids_;              // the opening, then what spells text_
+  TokenSequence ids_;                   // the opening, then what spells text_
   std::vector<std::int64_t> ends_;      // of ids_
   std::size_t frozen_ = 0;
 };

@@ -20,8 +20,8 @@ bool take(std::vector<JobId> &jobs, JobId job) {
 
 Session::Session(SessionConfig config, std::span<const Token> prompt)
     : config_(std::move(config)), prompt_tokens_(static_cast<Position>(prompt.size())),
-      end_(prompt_tokens_ + config_.max_new_tokens), path_(prompt.begin(), prompt.end()),
-      committed_(prompt_tokens_), epoch_start_(prompt_tokens_) {
+      end_(prompt_tokens_ + config_.max_new_tokens), path_(prompt), committed_(prompt_tokens_),
+      epoch_start_(prompt_tokens_) {
   if (prompt.empty()) {
     throw std::invalid_argument("prompt: at least one token is needed, got none");
   }

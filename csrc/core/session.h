@@ -19,6 +19,7 @@
 #include "core/metrics.h"
 #include "core/policy.h"
 #include "core/stop.h"
+#include "core/token_sequence.h"
 #include "core/types.h"
 
 namespace dsi {
@@ -92,7 +93,9 @@ public:
 
   // -- what the driver needs to build a job -----------------------------------------------------
   std::span<const Token> path() const { return path_; } // prompt, committed tokens, drafts
-  Position committed() const { return committed_; }     // tokens of path() that are final
+  // path()[0, length) for a task, which it may keep.
+  TokenPrefix path_of(Position length) { return path_.prefix(static_cast<std::size_t>(length)); }
+  Position committed() const { return committed_; } // tokens of path() that are final
   Position prompt_tokens() const { return prompt_tokens_; }
   Epoch epoch() const { return epoch_; }
   const Draft *draft_at(Position position) const; // null where no draft is waiting there
@@ -134,7 +137,7 @@ private:
   SessionConfig config_;
   Position prompt_tokens_;
   Position end_; // first position that will not be produced
-  std::vector<Token> path_;
+  TokenSequence path_;
   Position committed_;
   std::deque<Draft> chain_; // the drafts of path_ behind committed_
   Epoch epoch_ = 0;

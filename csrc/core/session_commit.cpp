@@ -68,7 +68,7 @@ void Session::commit(JudgedRow row) {
   } else {
     metrics_.drafts_unjudged += chain_size() - (judged_draft ? 1 : 0);
     chain_.clear();
-    path_.resize(static_cast<std::size_t>(committed_));
+    path_.cut(static_cast<std::size_t>(committed_));
     path_.push_back(row.token);
     ++committed_;
     if (has_draft) {
@@ -147,7 +147,7 @@ void Session::finish(FinishReason reason) {
   reason_ = reason;
   metrics_.drafts_unjudged += chain_size();
   chain_.clear();
-  path_.resize(static_cast<std::size_t>(committed_));
+  path_.cut(static_cast<std::size_t>(committed_));
   drop_spent_windows();
   let_go_of_draft();
 }

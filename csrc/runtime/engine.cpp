@@ -143,6 +143,7 @@ void Engine::completed(Worker &worker, Worker::Completed done) {
   slot.job.reset();
   slot.freed_at = ++completions_;
   Active &active = *actives_.at(done.job->request->id);
+  done.job->tokens = {}; // nobody reads them any more, and the path need not spare them
   measure(active, slot, done);
   answer(active, slot, done);
   if (done.outcome.kind == Outcome::Kind::kDone) {

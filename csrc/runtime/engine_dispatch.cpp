@@ -177,10 +177,8 @@ std::shared_ptr<Job> Engine::make_job(Active &active, JobKind kind, JobId id, Po
   job->id = id;
   job->request = active.context;
   job->length = length;
-  if (slot.worker->server().needs_tokens()) {
-    const auto path = active.session.path().first(static_cast<std::size_t>(length));
-    job->tokens.assign(path.begin(), path.end());
-  }
+  if (slot.worker->server().needs_tokens())
+    job->tokens = active.session.path_of(length);
   return job;
 }
 

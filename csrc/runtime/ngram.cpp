@@ -18,8 +18,8 @@ NgramDrafter::NgramDrafter(int min_ngram, int max_ngram, int max_drafts)
   }
 }
 
-std::vector<Token> NgramDrafter::propose(const std::vector<Token> &path, int min_ngram,
-                                         int max_ngram, int most) {
+std::vector<Token> NgramDrafter::propose(const TokenPrefix &path, int min_ngram, int max_ngram,
+                                         int most) {
   const auto size = static_cast<std::ptrdiff_t>(path.size());
   // One pass from the end: the longest suffix that ends at each earlier token, up to max_ngram.
   std::ptrdiff_t best_length = 0;
@@ -40,7 +40,7 @@ std::vector<Token> NgramDrafter::propose(const std::vector<Token> &path, int min
     return {};
   }
   const std::ptrdiff_t count = std::min<std::ptrdiff_t>(most, size - best_end);
-  return {path.begin() + best_end, path.begin() + best_end + count};
+  return {path.data() + best_end, path.data() + best_end + count};
 }
 
 Outcome NgramDrafter::run(Job &job) {

@@ -15,7 +15,7 @@ public:
   Outcome run(Job &job) override;
 
   // The drafts themselves; none where nothing matches.
-  static std::vector<Token> propose(const std::vector<Token> &path, int min_ngram, int max_ngram,
+  static std::vector<Token> propose(const TokenPrefix &path, int min_ngram, int max_ngram,
                                     int most);
 
 private:

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/sampling.h"
+#include "core/token_sequence.h"
 #include "core/types.h"
 
 namespace dsi {
@@ -35,7 +36,7 @@ struct Job : std::enable_shared_from_this<Job> {
   // Draft: the path up to the draft's position; up to `max_drafts` drafts follow it.
   // Prefill: the prompt. Empty where the server says it needs no tokens; then `length` alone
   // counts.
-  std::vector<Token> tokens;
+  TokenPrefix tokens;
   Position length = 0; // of the path; equals tokens.size() where tokens are sent
   Position first = 0;
   Position committed = 0; // draft: of the path, never to change again

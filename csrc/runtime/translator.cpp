@@ -6,9 +6,9 @@ namespace dsi {
 
 namespace {
 
-// A drafter may go on for long without ending a token of the target, in a run of blank lines for
-// one. What is held back is proposed then.
-constexpr int kMostForwards = 16;
+// A drafter may go on for long without ending a token of the target: one that has a token for each
+// line break needs 31 of them for the longest one of Gemma's. What is held back is proposed then.
+constexpr int kMostForwards = 64;
 
 Outcome stopped() {
   Outcome outcome;
@@ -92,7 +92,7 @@ Outcome Translator::draft_token(const Job &job, Alignment &text, Judge &judge,
                                 const Forward &forward) {
   if (full(text))
     return {};
-  const std::optional<std::span<const float>> row = forward(text.ids());
+  const std::optional<std::span<const float>> row = forward(text.kept_ids());
   if (!row.has_value())
     return stopped();
   const VocabularyPair &pair = *config_.pair;
@@ -120,7 +120,7 @@ Outcome Translator::draft_text(const Job &job, Alignment &text, Judge &judge,
       return proposed(next, ready, job.max_drafts);
     if (full(text) || forwards == kMostForwards)
       return proposed(next, next.ids.size(), job.max_drafts);
-    const std::optional<std::span<const float>> row = forward(text.ids());
+    const std::optional<std::span<const float>> row = forward(text.kept_ids());
     if (!row.has_value() || job.stopped.load(std::memory_order_relaxed))
       return stopped();
     // Where the drafter is at the border of two target tokens, the noise is the target's there.

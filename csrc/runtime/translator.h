@@ -31,7 +31,7 @@ public:
   };
   // The drafter's row of logits behind `ids`, valid until the next call; nothing where the job was
   // stopped. May throw.
-  using Forward = std::function<std::optional<std::span<const float>>(std::span<const Token> ids)>;
+  using Forward = std::function<std::optional<std::span<const float>>(const TokenPrefix &ids)>;
 
   explicit Translator(Config config) : config_(std::move(config)) {}
 

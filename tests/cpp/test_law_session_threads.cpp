@@ -30,11 +30,12 @@ public:
     Job next;
     next.kind = JobKind::kDraft;
     next.request = job.request;
-    next.tokens = job.tokens;
+    TokenSequence path(job.tokens);
     for (int i = 0; i < std::min(job.max_drafts, 2); ++i) {
-      next.length = static_cast<Position>(next.tokens.size());
+      next.tokens = path.prefix(path.size());
+      next.length = static_cast<Position>(path.size());
       outcome.drafts.push_back(draft_row(judge_, next, laws_));
-      next.tokens.push_back(outcome.drafts.back().id);
+      path.push_back(outcome.drafts.back().id);
     }
     return outcome;
   }

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -117,6 +118,56 @@ TEST_CASE("without holding back, a token that grows is proposed too early") {
   const std::vector<Token> drafts = all_drafts(oracle, {3}, 8);
   CHECK(text_of(kTarget, drafts) == " hat");
   CHECK(drafts.size() > 2); // not " hat" and the end
+}
+
+// Merges of two tokens, the most important first: "bc" before "ab".
+Spelling merged(std::string_view text) {
+  const std::vector<std::string> tokens{"a", "b", "c", "ab", "bc"};
+  std::vector<std::string> parts;
+  for (const char letter : text)
+    parts.emplace_back(1, letter);
+  for (const std::string_view merge : {"bc", "ab"}) {
+    for (std::size_t i = 0; i + 1 < parts.size(); ++i) {
+      if (parts[i] + parts[i + 1] == merge) {
+        parts[i] = merge;
+        parts.erase(parts.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+      }
+    }
+  }
+  Spelling spelling;
+  std::int64_t end = 0;
+  for (const std::string &part : parts) {
+    spelling.ids.push_back(
+        static_cast<Token>(std::find(tokens.begin(), tokens.end(), part) - tokens.begin()));
+    spelling.ends.push_back(end += static_cast<std::int64_t>(part.size()));
+  }
+  return spelling;
+}
+
+TEST_CASE("a token that no longer one begins with is held back while more text may split it") {
+  const std::vector<std::string> letters{"a", "b", "c"};
+  auto pair = pair_of({"a", "b", "c", "ab", "bc"}, letters);
+  Translator translator(
+      {pair, merged, [&](std::string_view piece) { return longest_match(letters, piece); }});
+  Judge judge;
+  const std::string text = "cabcabacaabbcca";
+  std::vector<float> row(letters.size());
+  const auto forward = [&](std::span<const Token> ids) -> std::optional<std::span<const float>> {
+    std::fill(row.begin(), row.end(), 0.0F);
+    row[static_cast<std::size_t>(text[std::min(ids.size(), text.size() - 1)] - 'a')] = 9.0F;
+    return row;
+  };
+  const Spelling wanted = merged(text);
+  std::vector<Token> path{wanted.ids[0]};
+  while (path.size() + 2 < wanted.ids.size()) {
+    const Outcome outcome =
+        translator.draft(*draft_job(path, DraftMethod::kSlem, 3), judge, forward);
+    REQUIRE(!outcome.drafts.empty());
+    for (const Draft &draft : outcome.drafts) {
+      REQUIRE(draft.id == wanted.ids[path.size()]);
+      path.push_back(draft.id);
+    }
+  }
 }
 
 TEST_CASE("SLEM goes on from drafted text that the target says in other tokens") {

@@ -95,7 +95,7 @@ public:
 private:
   void fill(Job &job, std::span<const Token> path) const {
     job.request = context_;
-    job.tokens.assign(path.begin(), path.end());
+    job.tokens = path;
     job.length = static_cast<Position>(path.size());
   }
   const Job &job_of(std::span<const Token> path) {

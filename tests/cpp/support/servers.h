@@ -49,7 +49,8 @@ public:
 
 private:
   void draft(const Job &job, Outcome &outcome) const {
-    std::vector<Token> path = job.tokens;
+    const std::span<const Token> given(job.tokens);
+    std::vector<Token> path(given.begin(), given.end());
     for (int i = 0; i < std::min(job.max_drafts, 1 + static_cast<int>(path.size() % 3)); ++i) {
       outcome.drafts.push_back({model_.draft(path), nullptr});
       path.push_back(outcome.drafts.back().id);
