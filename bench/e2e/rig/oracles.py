@@ -121,7 +121,7 @@ class Oracle:
             found = self.vocabulary.encode(rest)[0]
             self._next[offset] = int(found[0]) if len(found) else -1
         begin = (rest[:size] for size in range(1, min(len(rest), self._longest) + 1))
-        known = [self.vocabulary.lowest[part] for part in begin if part in self.vocabulary.lowest]
+        known = [self.vocabulary.id_of[part] for part in begin if part in self.vocabulary.id_of]
         weights = {at: 10.0 + i * 0.1 for i, at in enumerate(known)}
         if self._next[offset] >= 0:
             weights[self._next[offset]] = 30.0
