@@ -3,8 +3,8 @@
 gemma-3-270m and SmolLM2-135M draft for each other by TLI and by SLEM, greedy and sampled (coupled,
 one seed). Every SI and DSI text must be non-SI's; beside them, in the same run and interleaved,
 transformers' plain generate and its universal assisted decoding of the same pair. Rates are over
-non-SI's. Exits with 1 where a text differs and rounding does not excuse it, or transformers is
-faster than the better of our two methods.
+non-SI's. Exits with 1 where a text differs and rounding does not excuse it, or where transformers'
+assisted decoding is faster than the better of our two methods at the same, greedy text.
 """
 
 from __future__ import annotations
@@ -114,8 +114,8 @@ def show(title: str, rows: list[dict[str, Any]], failed: dict[Way, str]) -> None
             str(row["undrafted"]) if row["break_even"] else "",
         )
     report.console.print(shown)
-    for way, why in failed.items():
-        report.console.print(f"cannot run: {way.key}: {why}", markup=False)
+    for why in failed.values():
+        report.console.print(f"cannot run: {why}", markup=False)
 
 
 def different_texts(
@@ -143,22 +143,19 @@ def same_law(one: Way, other: Way) -> bool:
 
 
 def faster(rows: list[dict[str, Any]], pair: str) -> bool:
-    """The claim about transformers, for each temperature at which it can run."""
-    ok = True
-    for temperature in sorted({row["temperature"] for row in rows}):
-        mine = [r for r in rows if r["temperature"] == temperature]
-        ours = [r for r in mine if r["mode"] == "si" and not r["break_even"]]
-        theirs = [r for r in mine if r["mode"] == "assisted"]
-        if not ours or not theirs:
-            continue
-        best, rival = (max(some, key=lambda r: r["tokens_per_s"]) for some in (ours, theirs))
-        ratio = best["tokens_per_s"] / rival["tokens_per_s"]
-        ok &= report.verdict(
-            ratio >= OURS_OF_THEIRS,
-            f"{pair}, temperature {temperature}: {best['name']} is at least {OURS_OF_THEIRS}x "
-            f"transformers' universal assisted decoding at its best ({ratio:.2f}x)",
-        )
-    return ok
+    """The claim about transformers, greedy: only there both decode the same text."""
+    greedy = [row for row in rows if not row["temperature"]]
+    ours = [r for r in greedy if r["mode"] == "si" and not r["break_even"]]
+    theirs = [r for r in greedy if r["mode"] == "assisted"]
+    if not ours or not theirs:
+        return True
+    best, rival = (max(some, key=lambda r: r["tokens_per_s"]) for some in (ours, theirs))
+    ratio = best["tokens_per_s"] / rival["tokens_per_s"]
+    return report.verdict(
+        ratio >= OURS_OF_THEIRS,
+        f"{pair}: {best['name']} is at least {OURS_OF_THEIRS}x transformers' universal assisted "
+        f"decoding at its best, greedy ({ratio:.2f}x)",
+    )
 
 
 def _models(names: list[str], gemma: Path | None) -> dict[str, Any]:
@@ -217,7 +214,8 @@ def main() -> int:
         runs, failed = measure(target, drafter, chosen, ids, arguments)
         plain = {way.temperature: mine for way, mine in runs.items() if way.mode == "non-si"}
         rows = [summary(way, mine, plain[way.temperature]) for way, mine in runs.items()]
-        show(f"{target.name} from {drafter.name}, {arguments.threads} thread(s)", rows, failed)
+        named = " from ".join(PAIRS[pair])
+        show(f"{named}, {arguments.threads} thread(s) for each forward", rows, failed)
         lines, compared, excused = different_texts(target, runs, ids, arguments.tokens)
         for line in lines:
             report.console.print(line, markup=False)
