@@ -26,7 +26,7 @@ def token_bytes(tokenizer: Any, vocab_size: int, skip_special: bool = True) -> l
             f"{type(tokenizer).__name__} is not backed by the tokenizers library, so the bytes of "
             "its tokens are unknown"
         )
-    state = json.loads(backend.to_str())
+    state = _outline(backend)
     notation = notation_of(state)
     if notation is None:
         raise InvalidArgument(f"tokens of {described(state)} have no known bytes")
@@ -40,3 +40,22 @@ def token_bytes(tokenizer: Any, vocab_size: int, skip_special: bool = True) -> l
             elif not skip_special:
                 table[index] = token.encode()
     return table
+
+
+def _outline(backend: Any) -> dict[str, Any]:
+    """What notation_of() reads of a serialised tokenizer; all of one takes seconds to serialise."""
+
+    def step(component: str) -> Any:
+        part = getattr(backend, component, None)
+        return None if part is None else json.loads(part.__getstate__())
+
+    model = getattr(backend, "model", None)
+    outline: dict[str, Any] = {"type": type(model).__name__ if model is not None else "BPE"}
+    for name in ("continuing_subword_prefix", "end_of_word_suffix"):
+        if getattr(model, name, None) is not None:
+            outline[name] = getattr(model, name)
+    return {
+        "model": outline,
+        "decoder": step("decoder"),
+        "pre_tokenizer": step("pre_tokenizer"),
+    }
