@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tokenizers import normalizers
 
 import dsi_native as dsi
 from byte_level import STORY
@@ -243,3 +244,31 @@ def test_a_drafter_that_costs_too_much_is_left_alone_for_a_while() -> None:
             assert out.tokens == plain(max_new_tokens=100)
             assert (out.statistics.draft_pauses > 0) == on
             assert (out.statistics.undrafted >= 40) == on
+
+
+@pytest.mark.parametrize("method", ["tli", "slem"])
+def test_a_drafter_that_alters_text_keeps_the_law(method: str) -> None:
+    """Lower case and NFKC: its text drifts from the target's, the offsets do not."""
+    lossy = other_tokenizer()
+    lossy.backend_tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.NFKC(), normalizers.Lowercase()]
+    )
+    spoken = "the STOP of ﬁve NAÏVE stories e\u0301 the smile stops here, the end. " * 2
+    target = Oracle(TARGET, spoken.encode())
+    with dsi.Engine(
+        target.model(TARGET),
+        table_model(lossy, 3),
+        mode="si",
+        lookahead=3,
+        method=method,
+        break_even=False,
+    ) as engine:
+        assert not engine._pair.translation.drafter.lossless
+        out = engine.generate(TARGET.encode("the"), max_new_tokens=200)
+    assert "the" + out.text == spoken
+    assert (out.finish_reason, out.statistics.drafter_error) == ("stop_token", "")
+    assert out.statistics.drafted > 0
+    with dsi.Engine(
+        table_model(TARGET, 0), table_model(lossy, 1), mode="dsi", method=method
+    ) as engine:
+        assert engine.generate(PROMPT, max_new_tokens=40).tokens == plain(max_new_tokens=40)

@@ -31,11 +31,15 @@ def load_gemma(source: Path | None = None) -> Any:
     are joined and converted once (two minutes) into a folder of the user's cache (1.1 GB). Safe
     when several processes convert at once. Exits, naming the command, where packages are missing.
     """
-    if source is None:
-        source = cache_root() / f"gemma3-270m-v{_FORMAT_VERSION}-{_SHA256[:16]}"
-        if not source.is_dir():
-            _convert(_parts(), source)
-    return load_model(str(source), dtype="float32")
+    return load_model(str(source or gemma_folder()), dtype="float32")
+
+
+def gemma_folder() -> Path:
+    """The converted model, made where it is not there yet; see load_gemma."""
+    folder = cache_root() / f"gemma3-270m-v{_FORMAT_VERSION}-{_SHA256[:16]}"
+    if not folder.is_dir():
+        _convert(_parts(), folder)
+    return folder
 
 
 def _parts() -> list[Path]:
