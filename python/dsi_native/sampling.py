@@ -13,6 +13,7 @@ import numpy as np
 
 from dsi_native import _core
 from dsi_native.errors import InvalidArgument
+from dsi_native.translation import check_method
 
 LogitsProcessor = Callable[[np.ndarray, np.ndarray], "np.ndarray | None"]
 
@@ -132,7 +133,7 @@ class SamplingParams:
         if self.lookahead is not None:
             check_lookahead(self.lookahead)
         if self.method is not None:
-            _choice("method", self.method, ("auto", "tli", "slem"))
+            check_method(self.method)
 
     @classmethod
     def of(cls, arguments: Mapping[str, Any]) -> SamplingParams:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -69,18 +69,26 @@ def _spell_runs(
     speller: TextSpeller, tokens: Sequence[bytes], matcher: Callable[[], Matcher], data: bytes
 ) -> tuple[list[int], list[int]]:
     """UTF-8 through the tokenizer's library, what lies between by longest match."""
+    # Lone surrogates are not UTF-8, so none can stand in `data` itself.
+    runs = _NOT_UTF8.split(data.decode("utf-8", "surrogateescape"))
+    sources = [run.encode("utf-8", "surrogateescape") for run in runs]
+    return _joined(
+        (source, matcher()(source))
+        if index % 2
+        else (source, _spell_text(speller, tokens, matcher, run, source))
+        for index, (run, source) in enumerate(zip(runs, sources, strict=True))
+        if run
+    )
+
+
+def _joined(
+    pieces: Iterable[tuple[bytes, tuple[Sequence[int], Sequence[int]]]],
+) -> tuple[list[int], list[int]]:
+    """Of pieces one behind the other, each with its ids and their ends in it."""
     ids: list[int] = []
     ends: list[int] = []
     at = 0
-    # Lone surrogates are not UTF-8, so none can stand in `data` itself.
-    for index, run in enumerate(_NOT_UTF8.split(data.decode("utf-8", "surrogateescape"))):
-        if not run:
-            continue
-        source = run.encode("utf-8", "surrogateescape")
-        if index % 2:
-            new_ids, new_ends = matcher()(source)
-        else:
-            new_ids, new_ends = _spell_text(speller, tokens, matcher, run, source)
+    for source, (new_ids, new_ends) in pieces:
         ids.extend(new_ids)
         ends.extend(at + end for end in new_ends)
         at += len(source)
@@ -111,21 +119,13 @@ def _spell_around_signs(
     speller: TextSpeller, tokens: Sequence[bytes], matcher: Callable[[], Matcher], text: str
 ) -> tuple[list[int], list[int]]:
     """SentencePiece takes its sign of a space for a space; here the sign is a character too."""
-    ids: list[int] = []
-    ends: list[int] = []
-    at = 0
-    for run in _SIGNS.split(text):
-        source = run.encode()
-        if run.startswith(SPACE_SIGN):
-            new_ids, new_ends = matcher()(source)
-        elif run:
-            new_ids, new_ends = _spell_text(speller, tokens, matcher, run, source)
-        else:
-            continue
-        ids.extend(new_ids)
-        ends.extend(at + end for end in new_ends)
-        at += len(source)
-    return ids, ends
+    return _joined(
+        (run.encode(), matcher()(run.encode()))
+        if run.startswith(SPACE_SIGN)
+        else (run.encode(), _spell_text(speller, tokens, matcher, run, run.encode()))
+        for run in _SIGNS.split(text)
+        if run
+    )
 
 
 def _byte_ends(text: str, char_ends: Sequence[int]) -> list[int]:
