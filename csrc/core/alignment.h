@@ -34,7 +34,6 @@ public:
   std::string_view ahead() const; // text drafted behind the path
   // The part of ahead() that is whole characters, or bytes that cannot become one.
   std::string_view ahead_whole() const;
-  Position path_length() const { return static_cast<Position>(path_.size()); }
 
 private:
   std::size_t agreed(std::span<const Token> path) const; // leading tokens of `path` known already
