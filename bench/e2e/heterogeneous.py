@@ -179,11 +179,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", help="ways whose name has one of these, and non-SI")
     parser.add_argument("--threads", type=int, default=1, help="of each forward")
     parser.add_argument("--gemma", type=Path, help="a folder or .gguf file instead of the packages")
-    arguments = parser.parse_args()
-    defaults = (20, 64) if arguments.full else (5, 32)
-    for name, value in zip(("prompts", "tokens"), defaults, strict=True):
-        setattr(arguments, name, getattr(arguments, name) or value)
-    return arguments
+    short, full = {"prompts": 5, "tokens": 32}, {"prompts": 20, "tokens": 64}
+    return report.filled(parser.parse_args(), short, full)
 
 
 def main() -> int:

@@ -188,11 +188,9 @@ def _arguments() -> argparse.Namespace:
         "--only", nargs="+", help="only rows whose name has one of these words in it"
     )
     parser.add_argument("--threads", type=int, help="only rows with so many threads")
-    arguments = parser.parse_args()
-    defaults = (6, 96, 5) if arguments.full else (3, 48, 3)
-    for name, value in zip(("prompts", "tokens", "runs"), defaults, strict=True):
-        setattr(arguments, name, getattr(arguments, name) or value)
-    return arguments
+    short = {"prompts": 3, "tokens": 48, "runs": 3}
+    full = {"prompts": 6, "tokens": 96, "runs": 5}
+    return report.filled(parser.parse_args(), short, full)
 
 
 def main() -> int:

@@ -33,6 +33,15 @@ def options(description: str | None) -> argparse.ArgumentParser:
     return parser
 
 
+def filled(
+    arguments: argparse.Namespace, short: dict[str, int], full: dict[str, int]
+) -> argparse.Namespace:
+    """The arguments, where none was given those of the short or the full version."""
+    for name, value in (full if arguments.full else short).items():
+        setattr(arguments, name, getattr(arguments, name) or value)
+    return arguments
+
+
 def machine() -> dict[str, Any]:
     """Facts that a figure depends on. Blocks for 1 s to see what others do with the cores."""
     cores = len(os.sched_getaffinity(0))
