@@ -56,7 +56,7 @@ def hook_that_knows_the_engine() -> None:
 
 
 dropped()
-assert strict.own_threads() == 0
+strict.eventually(lambda: strict.own_threads() == 0)
 gc.disable()
 for busy in (False, True):
     model = in_a_cycle(busy)
