@@ -95,7 +95,7 @@ class Configuration:
         a: float,
         k: int | None = None,
         failure_cost: float = 1.0,
-        S: int = 100,  # noqa: N803
+        S: int = 100,
         num_target_servers: int = 7,
         c_sub: float | None = None,
         failure_cost_sub: float | None = None,
