@@ -1,4 +1,4 @@
-"""The prompts of bench/prompts and the rows of bench/data."""
+"""The prompts that the package ships and the rows of bench/data."""
 
 from __future__ import annotations
 
@@ -9,18 +9,15 @@ from typing import Any
 
 import numpy as np
 
+from dsi_native.errors import InvalidArgument
+from dsi_native.experiments import prompts as prompts_of_package
+
 _BENCH = Path(__file__).resolve().parents[2]
-# One of each kind before the second of any, so that a few prompts are a fair sample.
-_KINDS = ("code", "prose", "edit")
 
 
 @dataclass(frozen=True)
-class Prompt:
-    """One prompt of bench/prompts; kind is prose, code or edit (much of the answer repeats it)."""
-
-    name: str
-    kind: str
-    text: str
+class Prompt(prompts_of_package.Prompt):
+    """One of the package's prompts; of kind "edit": much of the answer repeats it."""
 
     def ids(self, tokenizer: Any) -> np.ndarray:
         """int32 [n], as a chat through the tokenizer's template."""
@@ -31,15 +28,11 @@ class Prompt:
 
 def prompts(count: int) -> list[Prompt]:
     """The first `count` of twelve, the kinds taking turns."""
-    by_kind: dict[str, list[Prompt]] = {kind: [] for kind in _KINDS}
-    for path in sorted((_BENCH / "prompts").glob("*.txt")):
-        kind = path.stem.split("_", 1)[0]
-        by_kind[kind].append(Prompt(path.stem, kind, path.read_text().strip()))
-    rounds = zip(*by_kind.values(), strict=True)
-    found = [prompt for turn in rounds for prompt in turn]
-    if not 1 <= count <= len(found):
-        raise SystemExit(f"--prompts: there are 1 to {len(found)}, not {count}")
-    return found[:count]
+    try:
+        found = prompts_of_package.built_in_prompts(count)
+    except InvalidArgument as error:
+        raise SystemExit(f"--{error}") from None
+    return [Prompt(**vars(prompt)) for prompt in found]
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,11 @@
 Times in milliseconds. One object:
 
     format, version     "dsi-measurement", 1
-    target              name, tpot_ms, ttft_ms, growth; quartiles: of tpot_ms over the prompts;
-                        windows: [[drafts judged, ms of such a forward], ...], from which growth is
-                        fitted: each judged draft adds growth * tpot_ms
-    drafters            of each: name, tpot_ms, ttft_ms, quartiles as above, and acceptance:
+    target              name, tpot_ms, ttft_ms, growth; tpots_ms, ttfts_ms: of each prompt, of
+                        which those are the medians; windows: [[drafts judged, ms of such a
+                        forward], ...], from which growth is fitted: each judged draft adds growth *
+                        tpot_ms. All as the decode loop pays them, judging included
+    drafters            of each: name, the same of one draft, and acceptance:
                         direct, with its 95 % interval low..high from `judged` drafts; geometric
                         (1 - 1/(1+n), n the mean number of drafts accepted in a row, arXiv
                         2405.14105); hits: a string per prompt, a letter per new token: 1 the draft
@@ -18,10 +19,10 @@ Times in milliseconds. One object:
     threads             of each forward where models take turns (non-SI, SI); 0: not said
     overhead_ms         of a non-SI token: what is not forward (judging, scheduling)
     contention          null, or what forwards cost that overlap on shared hardware (DSI): threads
-                        of each; target and drafters: tpot_ms, ttft_ms (and windows) with so many
-                        threads, alone; slowdown: [{targets, drafter, target_factor,
-                        drafter_factor}, ...]: by how much each is slower while so many target
-                        forwards and this drafter (its index; null: none) run at once
+                        of each; target and drafters: as above with so many threads, alone;
+                        slowdown: [{targets, drafter, target_factor, drafter_factor}, ...]: by how
+                        much each is slower while so many target forwards and this drafter (its
+                        index; null: none) run at once
     machine             whatever identifies it
 """
 
@@ -51,7 +52,8 @@ class MeasuredLatency:
     tpot_ms: float
     ttft_ms: float
     growth: float = 0.0
-    quartiles: tuple[float, ...] = ()
+    tpots_ms: tuple[float, ...] = ()
+    ttfts_ms: tuple[float, ...] = ()
     windows: tuple[tuple[int, float], ...] = ()
 
     def __post_init__(self) -> None:
@@ -62,6 +64,10 @@ class MeasuredLatency:
         in_order = all(a < b for a, b in itertools.pairwise(drafts))
         positive = all(window >= 0 and ms > 0 for window, ms in self.windows)
         _require(in_order and positive, "windows", "must be rising drafts with times", self.windows)
+
+    def first_ms(self, prompt: int) -> float:
+        """The forward with prompt number `prompt`."""
+        return self.ttfts_ms[prompt] if prompt < len(self.ttfts_ms) else self.ttft_ms
 
     def forward_ms(self, window: int) -> float:
         """A forward that judges `window` drafts: between measured windows a straight line."""
