@@ -55,7 +55,7 @@ std::optional<TreeTask> TreeSession::try_take_draft() {
       const Reference next = due.front();
       const Node &node = at(next.index);
       if (alive(next) && !node.verdict.has_value() &&
-          node.drafts[static_cast<std::size_t>(drafter)].state == Draft::kWaiting) {
+          node.drafts[static_cast<std::size_t>(drafter)].state == DraftState::kWaiting) {
         if (counts_as_open(node, drafter) && crowd() >= crowd_limit(drafter)) {
           metrics_.crowded = true;
           return std::nullopt; // the limits of later drafters are lower still
@@ -77,7 +77,7 @@ TreeTask TreeSession::start(Index index, int drafter) {
     node.verify = task.job;
     ++metrics_.verifies;
   } else {
-    node.drafts[static_cast<std::size_t>(drafter)] = {Draft::kRunning, task.job};
+    node.drafts[static_cast<std::size_t>(drafter)] = {DraftState::kRunning, task.job};
     open_drafts_ += counts_as_open(node, drafter) ? 1 : 0;
     ++metrics_.drafters[static_cast<std::size_t>(drafter)].drafts;
   }
@@ -111,7 +111,7 @@ void TreeSession::drafted(JobId job, Token token) {
     return;
   }
   Node &node = at(task->node);
-  node.drafts[static_cast<std::size_t>(task->drafter)].state = Draft::kDone;
+  node.drafts[static_cast<std::size_t>(task->drafter)].state = DraftState::kDone;
   open_drafts_ -= counts_as_open(node, task->drafter) ? 1 : 0;
   if (token < 0) {
     return;
@@ -222,7 +222,7 @@ void TreeSession::offer_drafts(Index index) {
 void TreeSession::offer_line_draft(Index index) {
   const Node &node = at(index);
   if (node.on_line && !at_the_edge(node) && may_draft_behind(node) &&
-      node.drafts.front().state == Draft::kWaiting) {
+      node.drafts.front().state == DraftState::kWaiting) {
     drafts_due_.front().push_front(reference(index));
   }
 }
@@ -246,7 +246,7 @@ void TreeSession::go_on_from(Index index) {
 void TreeSession::join_line(Index index) {
   while (index != kNone && !at(index).on_line) {
     Node &node = at(index);
-    open_drafts_ -= node.drafts.front().state == Draft::kRunning ? 1 : 0;
+    open_drafts_ -= node.drafts.front().state == DraftState::kRunning ? 1 : 0;
     node.on_line = true;
     --off_line_;
     offer_line_draft(index);
@@ -298,9 +298,9 @@ void TreeSession::end_subtree(Index root) {
 void TreeSession::let_go_of_drafts(Node &node) {
   for (int drafter = 0; drafter < config_.drafters; ++drafter) {
     Node::Drafting &draft = node.drafts[static_cast<std::size_t>(drafter)];
-    if (draft.state == Draft::kRunning) {
+    if (draft.state == DraftState::kRunning) {
       let_go(draft.job);
-      draft.state = Draft::kDone;
+      draft.state = DraftState::kDone;
       open_drafts_ -= counts_as_open(node, drafter) ? 1 : 0;
     }
   }

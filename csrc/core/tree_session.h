@@ -95,7 +95,7 @@ private:
   using Index = std::int32_t;
   static constexpr Index kNone = -1;
   static constexpr int kTarget = -1;
-  enum class Draft : std::uint8_t { kWaiting, kRunning, kDone };
+  enum class DraftState : std::uint8_t { kWaiting, kRunning, kDone };
 
   struct Node {
     std::uint64_t serial = 0; // an index is used again, a serial is not; 0: not alive
@@ -110,7 +110,7 @@ private:
     std::optional<JudgedRow> verdict;
     JobId verify = 0; // running; 0: none
     struct Drafting {
-      Draft state = Draft::kWaiting;
+      DraftState state = DraftState::kWaiting;
       JobId job = 0;
     };
     std::vector<Drafting> drafts; // by drafter
