@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 import dsi_native
-from dsi_native.cli import doctor, generate, plan, vocab
+from dsi_native.cli import doctor, generate, measure, plan, vocab
 from dsi_native.errors import InvalidArgument
 
 __all__ = ["app", "run"]
@@ -39,7 +39,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _command in (generate.generate, plan.plan, vocab.vocab, doctor.doctor):
+for _command in (
+    generate.generate,
+    plan.plan,
+    measure.measure,
+    vocab.vocab,
+    doctor.doctor,
+):
     app.command()(_command)
 
 

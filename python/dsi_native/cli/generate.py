@@ -192,6 +192,14 @@ def generate(
 
 def open_engine(target: str, drafter: str, **options: Any) -> Any:
     """The engine that the options name. Raises InvalidArgument, also where the model is missing."""
+    require_model(target)
+    quieten_transformers()
+    needless = drafter == "none" or options["mode"] == Mode.NON_SI.value
+    return dsi_native.Engine(target, None if needless else drafter, **options)
+
+
+def require_model(target: str) -> None:
+    """Raises InvalidArgument where the embedded model is asked for and not installed."""
     if target == EMBEDDED:
         from dsi_native.models.embedded import INSTALL_COMMAND, find_gguf
 
@@ -201,12 +209,9 @@ def open_engine(target: str, drafter: str, **options: Any) -> Any:
             raise InvalidArgument(
                 f"the embedded model is not installed; install it with: {INSTALL_COMMAND}"
             ) from None
-    _quieten_transformers()
-    needless = drafter == "none" or options["mode"] == Mode.NON_SI.value
-    return dsi_native.Engine(target, None if needless else drafter, **options)
 
 
-def _quieten_transformers() -> None:
+def quieten_transformers() -> None:
     """Its progress bars and advice would end up between our lines on standard error."""
     with contextlib.suppress(ImportError):
         from transformers.utils import logging

@@ -7,7 +7,8 @@ Times in milliseconds. One object:
                         which those are the medians; windows: [[drafts judged, ms of such a
                         forward], ...], from which growth is fitted: each judged draft adds growth *
                         tpot_ms. All as the decode loop pays them, judging included
-    drafters            of each: name, the same of one draft, and acceptance:
+    drafters            of each: name, the same of one draft (growth: by a further token that the
+                        drafter has not seen), and acceptance:
                         direct, with its 95 % interval low..high from `judged` drafts; geometric
                         (1 - 1/(1+n), n the mean number of drafts accepted in a row, arXiv
                         2405.14105); hits: a string per prompt, a letter per new token: 1 the draft
