@@ -45,7 +45,9 @@ def wilson(successes: int, trials: int) -> tuple[float, float]:
     centre = share + z * z / (2 * trials)
     width = z * math.sqrt(share * (1 - share) / trials + (z / (2 * trials)) ** 2)
     scale = 1 + z * z / trials
-    return max(0.0, (centre - width) / scale), min(1.0, (centre + width) / scale)
+    low = 0.0 if successes == 0 else (centre - width) / scale
+    high = 1.0 if successes == trials else (centre + width) / scale
+    return low, high
 
 
 __all__ = ["acceptance_of", "wilson"]

@@ -53,7 +53,8 @@ class _Server:
     job: int = 0
     path: list[int] = field(default_factory=list)
     first: int = 0
-    waits: bool = False  # for another server that computes the prompt
+    reads_prompt: bool = False
+    waits: bool = False  # for another server that reads the prompt
 
     @property
     def works(self) -> bool:
@@ -137,13 +138,13 @@ class Replay:
     def _start(self, server: _Server, kind: str, job: int, path: list[int], first: int) -> None:
         server.kind, server.job, server.path, server.first = kind, job, path, first
         shares = not self._own_hardware and server.index != _DRAFTER
-        server.waits = shares and server.cached is None and self._prompt_is_computed()
-        server.busy = True
+        server.waits = shares and server.cached is None and self._prompt_is_read()
         server.left_ms = math.inf if server.waits else self._forward_ms(server)
+        server.busy = True
 
-    def _prompt_is_computed(self) -> bool:
-        """Whether a server is at it just now."""
-        return any(server.works and server.cached is None for server in self._servers)
+    def _prompt_is_read(self) -> bool:
+        """Whether a server of the device is at it just now."""
+        return any(server.works and server.reads_prompt for server in self._servers)
 
     def _forward_ms(self, server: _Server) -> float:
         window = len(server.path) - server.first
@@ -162,6 +163,7 @@ class Replay:
         # Servers of one device take from each other what they have computed.
         caches = [other.cached for other in self._servers if other.cached is not None]
         held = max((_common(cache, server.path) for cache in caches), default=0)
+        server.reads_prompt = held == 0
         if held == 0:
             return target.first_ms(self._number) + target.forward_ms(window) - target.forward_ms(0)
         held = min(held, server.first - 1)
@@ -192,7 +194,7 @@ class Replay:
     def _wake(self) -> None:
         """Who waited for the prompt has it now, or computes it."""
         for server in self._servers:
-            if server.waits and not self._prompt_is_computed():
+            if server.waits and not self._prompt_is_read():
                 server.waits = False
                 server.left_ms = self._forward_ms(server)
 
