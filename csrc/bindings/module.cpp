@@ -3,6 +3,7 @@
 #include <stdexcept>
 
 #include "bindings/bind_engine.h"
+#include "bindings/bind_tree.h"
 #include "bindings/bind_vocabulary.h"
 #include "bindings/interpreter.h"
 #include "bindings/python_server.h"
@@ -35,6 +36,7 @@ NB_MODULE(_core, module) {
   dsi::py::bind_sampling(module);
   dsi::py::bind_session(module);
   dsi::py::bind_simulate(module);
+  dsi::py::bind_tree(module);
   dsi::py::bind_kernels(module);
   dsi::py::bind_vocabulary(module);
   dsi::py::bind_servers(module);
