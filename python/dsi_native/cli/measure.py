@@ -201,8 +201,9 @@ def slowdown_table(found: Measurement) -> Table:
 def check_table(rows: list[Checked], target: str) -> Table:
     """Predicted beside measured, for each mode and drafter."""
     table = _table(
-        "Check", "drafter", "lookahead", "SP", "predicted, ms", "measured, ms", "error"
-    )  # fmt: skip
+        *("Check", "drafter", "lookahead", "SP", "predicted, ms", "measured, ms", "error", "drift"),
+        "error without",
+    )
     for row in rows:
         of = row.prediction
         table.add_row(
@@ -213,8 +214,13 @@ def check_table(rows: list[Checked], target: str) -> Table:
             f"{of.ms_per_token:.2f}",
             f"{row.measured_ms:.2f}",
             f"{100 * row.error:+.1f} %",
+            f"{row.drift:.2f}x",
+            f"{100 * row.steady_error:+.1f} %",
         )
-    table.caption = "ms per token of whole requests, first token included."
+    table.caption = (
+        "ms per token of whole requests, first token included. drift: the target alone, now, over "
+        "when it was measured: others' work, or a machine that changes its speed."
+    )
     return table
 
 
@@ -229,6 +235,8 @@ def checked_row(row: Checked) -> dict[str, Any]:
         "predicted_ms_per_token": of.ms_per_token,
         "measured_ms_per_token": row.measured_ms,
         "error": row.error,
+        "drift": row.drift,
+        "error_without_drift": row.steady_error,
     }
 
 

@@ -36,6 +36,9 @@ Step = Callable[[str], None]
 
 PROMPTS = 6
 TOKENS = 48
+# What is known by then, the texts and which drafts are right, need not be found again.
+_OVERLAP_TOKENS = 16
+_DRIFT_TOKENS = 8
 # A drafter whose draft costs less than this share of a target forward slows nothing.
 _FREE = 0.01
 
@@ -52,14 +55,24 @@ class Models:
 
 @dataclass(frozen=True)
 class Checked:
-    """A prediction beside what the engine took. error: predicted over measured, less 1."""
+    """A prediction beside what the engine took. error: predicted over measured, less 1.
+
+    drift: the target's TPOT alone just before and after, over what it was when it was measured. It
+    is 1 on a machine that keeps its speed; others' work makes it more. steady_error: the error of
+    the prediction times the drift.
+    """
 
     prediction: Prediction
     measured_ms: float
+    drift: float = 1.0
 
     @property
     def error(self) -> float:
         return self.prediction.ms_per_token / self.measured_ms - 1
+
+    @property
+    def steady_error(self) -> float:
+        return self.drift * self.prediction.ms_per_token / self.measured_ms - 1
 
 
 def open_models(
@@ -149,7 +162,9 @@ def measure_models(
     target = models.target
     machine = machine_facts()
     alone, at_once = thread_counts(threads, sp)
-    plain, latency, drafters, hits = _latencies(models, models.prompts, max_new_tokens, alone, say)
+    say(f"target alone, {_count(alone)}: {len(models.prompts)} prompts")
+    plain = probes.plain_run(target, models.prompts, max_new_tokens, alone)
+    latency, drafters, hits = _latencies(models, plain, plain.texts, max_new_tokens, alone, say)
     shared = not getattr(target, "own_hardware", False)
     say("target: whether a forward can be stopped")
     stoppable = probes.is_stoppable(target, plain.texts[0], at_once)
@@ -181,29 +196,36 @@ def thread_counts(threads: int | None, sp: int) -> tuple[int, int]:
     return cores, max(1, cores // (sp + 1))
 
 
+def _count(threads: int) -> str:
+    return f"{threads} thread" + "s" * (threads > 1)
+
+
 def _latencies(
-    models: Models, prompts: Sequence[np.ndarray], tokens: int, threads: int, say: Step
-) -> tuple[
-    probes.PlainRun, MeasuredLatency, tuple[MeasuredLatency, ...], tuple[tuple[str, ...], ...]
-]:
-    count = f"{threads} thread" + "s" * (threads > 1)
-    say(f"target alone, {count}: {len(prompts)} prompts")
-    plain = probes.plain_run(models.target, prompts, tokens, threads)
-    say(f"target alone, {count}: forwards over windows")
-    windows = probes.window_forwards(models.target, plain.texts, threads)
+    models: Models,
+    plain: probes.PlainRun,
+    texts: Sequence[Text],
+    tokens: int,
+    threads: int,
+    say: Step,
+) -> tuple[MeasuredLatency, tuple[MeasuredLatency, ...], tuple[tuple[str, ...], ...]]:
+    say(f"target alone, {_count(threads)}: forwards over windows")
+    windows = probes.window_forwards(models.target, texts, threads)
     drafters, hits = [], []
     for drafter in models.drafters:
-        say(f"drafter {name_of(drafter)} alone, {count}")
-        one, letters = probes.drafter_run(models.target, drafter, plain.texts, tokens, threads)
+        say(f"drafter {name_of(drafter)} alone, {_count(threads)}")
+        one, letters = probes.drafter_run(models.target, drafter, texts, tokens, threads)
         drafters.append(one)
         hits.append(letters)
-    return plain, probes.target_latency(plain, windows), tuple(drafters), tuple(hits)
+    return probes.target_latency(plain, windows), tuple(drafters), tuple(hits)
 
 
 def _contention(
     models: Models, texts: Sequence[Text], tokens: int, sp: int, threads: int, say: Step
 ) -> Contention:
-    _, target, drafters, _ = _latencies(models, models.prompts, tokens, threads, say)
+    tokens = min(tokens, _OVERLAP_TOKENS)
+    say(f"target alone, {_count(threads)}: {len(models.prompts)} prompts")
+    plain = probes.plain_run(models.target, models.prompts, tokens, threads)
+    target, drafters, _ = _latencies(models, plain, texts, tokens, threads, say)
     text = min(texts, key=lambda text: text.prompt)
     companies: list[tuple[int, int | None]] = [(n, None) for n in range(2, sp + 1)]
     for index, latency in enumerate(drafters):
@@ -230,7 +252,8 @@ def check(
 ) -> list[Checked]:
     """Decodes the measured prompts with every mode and drafter, beside what `predict` says.
 
-    threads: as it was given to `measure`. Blocks, for about as long as `measure`.
+    threads: as it was given to `measure`. Blocks, for about as long as `measure`. Each row says by
+    how much the machine has changed its speed since.
     """
     say: Step = step if step is not None else lambda _: None
     texts = [Text(prompt, len(prompt)) for prompt in models.prompts]
@@ -239,23 +262,43 @@ def check(
         for prediction in predict(measurement, number, sp=sp):
             if prediction.drafter is None and rows:
                 continue  # non-SI needs no drafter: once is enough
-            alone, at_once = thread_counts(threads, prediction.sp)
             mode = prediction.mode
             say(f"check: {mode}" + f" with {prediction.drafter}" * (mode != "non-si"))
+            count = thread_counts(threads, prediction.sp)[mode == "dsi"]
+            before = _tpot_ms(models.target, texts[0], count)
             with Engine(
                 models.target,
                 None if mode == "non-si" else drafter,
                 mode=mode,
                 sp=prediction.sp,
                 lookahead=max(1, prediction.lookahead),
-                threads=at_once if mode == "dsi" else alone,
+                threads=count,
                 break_even=False,
             ) as engine:
                 probes.generate(engine, texts[0], 2)
                 outputs = [probes.generate(engine, text, measurement.tokens) for text in texts]
+            after = _tpot_ms(models.target, texts[0], count)
             spent = sum(probes.run_ms(output.statistics) for output in outputs)
-            rows.append(Checked(prediction, spent / len(texts) / measurement.tokens))
+            rows.append(
+                Checked(
+                    prediction,
+                    measured_ms=spent / len(texts) / measurement.tokens,
+                    drift=(before + after) / 2 / _measured_tpot_ms(measurement, mode),
+                )
+            )
     return rows
+
+
+def _tpot_ms(target: Any, text: Text, threads: int) -> float:
+    (tpot,) = probes.plain_run(target, [text.start], _DRIFT_TOKENS, threads).tpots_ms
+    return tpot
+
+
+def _measured_tpot_ms(measurement: Measurement, mode: str) -> float:
+    """Of the first prompt, with the threads of `mode`."""
+    overlaps = measurement.contention if mode == "dsi" else None
+    of = overlaps.target if overlaps is not None else measurement.target
+    return of.tpots_ms[0] if of.tpots_ms else of.tpot_ms
 
 
 def machine_facts() -> dict[str, Any]:
