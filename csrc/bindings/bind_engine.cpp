@@ -260,6 +260,9 @@ private:
     dict["lookahead"] = ending.lookahead;
     dict["draft_pauses"] = ending.draft_pauses;
     dict["undrafted"] = ending.undrafted;
+    if (ending.record != nullptr) {
+      add_record(dict, *ending.record);
+    }
     return dict;
   }
 
@@ -274,7 +277,7 @@ PyTicket submit(const PyEngine &self,
                 std::int64_t target_context, std::int64_t drafter_context, std::int64_t vocab_size,
                 const std::vector<nb::bytes> &stop_strings, const TokenBytesTable *token_bytes,
                 nb::object hook, bool auto_lookahead, double timeout_s, DraftMethod method,
-                bool break_even) {
+                bool break_even, bool record) {
   const std::shared_ptr<EngineCloser> closer = self.usable();
   RequestSpec spec;
   spec.prompt.assign(prompt.data(), prompt.data() + prompt.size());
@@ -302,6 +305,7 @@ PyTicket submit(const PyEngine &self,
   spec.auto_lookahead = auto_lookahead;
   spec.method = method;
   spec.break_even = break_even;
+  spec.record = record;
   spec.timeout_ns = timeout_s > 0 ? static_cast<Nanos>(timeout_s * 1e9) : 0;
   const Nanos deadline = spec.timeout_ns > 0 ? now_ns() + spec.timeout_ns : 0;
   std::optional<EngineUnusable> unusable;
@@ -373,7 +377,8 @@ void bind_engine(nb::module_ &module) {
            nb::arg("stop_strings") = std::vector<nb::bytes>{},
            nb::arg("token_bytes").none() = nb::none(), nb::arg("hook").none() = nb::none(),
            nb::arg("auto_lookahead") = false, nb::arg("timeout_s") = 0.0,
-           nb::arg("method") = DraftMethod::kTli, nb::arg("break_even") = false)
+           nb::arg("method") = DraftMethod::kTli, nb::arg("break_even") = false,
+           nb::arg("record") = false)
       .def("close", &PyEngine::close)
       .def_prop_ro("unfinished",
                    [](const PyEngine &self) {

@@ -6,11 +6,15 @@
 #include <memory>
 
 #include "core/metrics.h"
+#include "core/record.h"
 #include "runtime/server.h"
 
 namespace dsi::py {
 
 nanobind::dict metrics_dict(const Metrics &metrics);
+// Adds "spans", (server, kind, start_s, end_s, first, window, fate) each, and "commits", (time_s,
+// position, kind) each.
+void add_record(nanobind::dict &dict, const RunRecord &record);
 
 // `spec`: a SimulatedServer, NgramDrafter or TranslatedDrafter of this module, or any object with
 // the server methods. `key` makes equal specifications jitter differently. Needs the GIL.

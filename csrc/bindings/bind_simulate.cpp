@@ -18,14 +18,6 @@ namespace {
 
 Nanos nanos(double seconds) { return static_cast<Nanos>(std::llround(seconds * 1e9)); }
 
-nb::tuple span_tuple(const SpanRecord &span) {
-  static constexpr const char *kFates[] = {"used", "wasted", "stopped"};
-  return nb::make_tuple(span.server, std::string(1, span.kind),
-                        static_cast<double>(span.start) * 1e-9,
-                        static_cast<double>(span.end) * 1e-9, span.first, span.window,
-                        kFates[static_cast<int>(span.fate)]);
-}
-
 nb::dict run(const Policy &policy, int sp, std::int64_t tokens, const Latency &target,
              const Latency &drafter, double acceptance, std::optional<std::vector<bool>> right,
              std::uint64_t seed, bool record) {
@@ -50,15 +42,29 @@ nb::dict run(const Policy &policy, int sp, std::int64_t tokens, const Latency &t
   dict["target_busy_s"] = static_cast<double>(result.target_busy) * 1e-9;
   dict["drafter_busy_s"] = static_cast<double>(result.drafter_busy) * 1e-9;
   dict["tokens"] = result.tokens;
-  nb::list spans;
-  for (const SpanRecord &span : result.spans) {
-    spans.append(span_tuple(span));
-  }
-  dict["spans"] = spans;
+  add_record(dict, result.record);
   return dict;
 }
 
 } // namespace
+
+void add_record(nb::dict &dict, const RunRecord &record) {
+  static constexpr const char *kFates[] = {"used", "wasted", "stopped", "failed", "unfinished"};
+  const auto seconds = [](Nanos time) { return static_cast<double>(time) * 1e-9; };
+  nb::list spans;
+  for (const SpanRecord &span : record.spans) {
+    spans.append(nb::make_tuple(span.server, std::string(1, span.kind), seconds(span.start),
+                                seconds(span.end), span.first, span.window,
+                                kFates[static_cast<int>(span.fate)]));
+  }
+  dict["spans"] = spans;
+  nb::list commits;
+  for (const CommitRecord &commit : record.commits) {
+    commits.append(
+        nb::make_tuple(seconds(commit.time), commit.position, std::string(1, commit.kind)));
+  }
+  dict["commits"] = commits;
+}
 
 void bind_simulate(nb::module_ &module) {
   nb::class_<Latency>(module, "Latency", "How long a simulated forward takes, in seconds.")

@@ -68,6 +68,12 @@ public:
       }
     }
     result_.total = now_;
+    if (simulation_.record) {
+      unfinished(drafter_);
+      for (VirtualServer &server : targets_) {
+        unfinished(server);
+      }
+    }
     result_.metrics = session_.metrics();
     return std::move(result_);
   }
@@ -172,11 +178,22 @@ private:
     server.span.end = now_;
     (server.index < 0 ? result_.drafter_busy : result_.target_busy) += now_ - server.span.start;
     if (simulation_.record) {
-      result_.spans.push_back(server.span);
+      result_.record.spans.push_back(server.span);
+    }
+  }
+
+  void unfinished(VirtualServer &server) {
+    if (server.busy) {
+      server.span.end = now_;
+      server.span.fate = Fate::kUnfinished;
+      result_.record.spans.push_back(server.span);
     }
   }
 
   void follow() {
+    if (simulation_.record) {
+      result_.record.commit(session_.metrics(), now_, simulation_.prompt_tokens);
+    }
     for (JudgedRow &row : session_.take_emitted()) {
       if (result_.tokens.empty()) {
         result_.first_token = now_;

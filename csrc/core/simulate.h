@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/latency.h"
+#include "core/record.h"
 #include "core/session.h"
 
 namespace dsi {
@@ -31,20 +32,7 @@ struct Simulation {
   double acceptance = 0.0;
   std::optional<std::vector<bool>> right; // overrides `acceptance`
   VirtualModel *model = nullptr;          // overrides both; not owned
-  bool record = false;                    // keep every span
-};
-
-enum class Fate : std::uint8_t { kUsed, kWasted, kStopped };
-
-// One stretch of a server's time.
-struct SpanRecord {
-  int server = 0;  // target servers 0..sp-1, the drafter is -1
-  char kind = 'v'; // v verify, d draft, p prefill
-  Nanos start = 0;
-  Nanos end = 0;
-  Position first = 0;  // first judged position, or the draft's
-  Position window = 0; // drafts judged
-  Fate fate = Fate::kUsed;
+  bool record = false;                    // keep every span and commit
 };
 
 struct SimulationResult {
@@ -54,7 +42,7 @@ struct SimulationResult {
   Nanos drafter_busy = 0;
   std::vector<Token> tokens;
   Metrics metrics;
-  std::vector<SpanRecord> spans; // in order of their end
+  RunRecord record; // where asked for
 };
 
 // Throws std::invalid_argument naming the input. Cost: about 1 us per forward.

@@ -5,10 +5,12 @@
 #include <unistd.h>
 
 #include <condition_variable>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <vector>
 
+#include "core/record.h"
 #include "core/session.h"
 #include "runtime/clock.h"
 
@@ -42,6 +44,7 @@ struct Ending {
   int lookahead = 0;             // in force at the end
   std::int64_t draft_pauses = 0; // see BreakEven
   std::int64_t undrafted = 0;
+  std::shared_ptr<const RunRecord> record; // where asked for; times count from submit()
 };
 
 // One writer (the engine), any number of readers. Its lock is a leaf: nothing is called while it is

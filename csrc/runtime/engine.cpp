@@ -1,5 +1,5 @@
 // The life of a request: submitted, admitted, answered, ended. Who works on what is in
-// engine_dispatch.cpp.
+// engine_dispatch.cpp, what is recorded of it in engine_record.cpp.
 #include "runtime/engine.h"
 
 #include <algorithm>
@@ -145,7 +145,9 @@ void Engine::completed(Worker &worker, Worker::Completed done) {
   Active &active = *actives_.at(done.job->request->id);
   done.job->tokens = {}; // nobody reads them any more, and the path need not spare them
   measure(active, slot, done);
+  const Metrics before = active.record != nullptr ? active.session.metrics() : Metrics{};
   answer(active, slot, done);
+  keep_span(active, slot, done, before);
   if (done.outcome.kind == Outcome::Kind::kDone) {
     slot.failed_for.clear();
   } else if (done.outcome.kind == Outcome::Kind::kFailed && done.outcome.blames_server &&
@@ -275,6 +277,7 @@ void Engine::follow(Active &active, Retired &retired) {
   std::vector<JudgedRow> emitted = active.session.take_emitted();
   if (!emitted.empty() && !active.ended) {
     const Nanos now = now_ns();
+    keep_commits(active, now);
     active.first_token = active.first_token == 0 ? now : active.first_token;
     if (active.watches_cost) {
       const double plain_ns = estimate_.ready_target() ? estimate_.target_ms(0) * 1e6 : 0.0;
@@ -350,6 +353,7 @@ void Engine::end(Active &active) {
   ending.draft_pauses = active.break_even.pauses();
   ending.undrafted = active.break_even.undrafted();
   ending.lookahead = active.session.policy().lookahead;
+  ending.record = finished_record(active, now);
   active.channel->end(std::move(ending));
   if (owners_.erase(&active.session) != 0) {
     dispatcher_.remove(&active.session);

@@ -43,6 +43,7 @@ struct RequestSpec {
   bool break_even = false;     // drafting stops while it does not pay
   bool auto_lookahead = false; // session.policy.lookahead follows the measured latencies
   Nanos timeout_ns = 0;        // from submit(); 0: none
+  bool record = false;         // Ending::record says what each server did when
 };
 
 struct Ticket {
@@ -89,6 +90,10 @@ private:
   // All below: mutex_ held.
   void answer(Active &active, Slot &slot, Worker::Completed &completed);
   void measure(Active &active, Slot &slot, const Worker::Completed &completed);
+  static void keep_span(Active &active, const Slot &slot, const Worker::Completed &completed,
+                        const Metrics &before);
+  static void keep_commits(Active &active, Nanos now);
+  std::shared_ptr<const RunRecord> finished_record(const Active &active, Nanos now) const;
   void blame(Slot &slot, RequestId request, const JobError &error);
   void lose(Slot &slot, const JobError &error);
   void follow(Active &active, Retired &retired);

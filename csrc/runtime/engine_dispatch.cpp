@@ -184,6 +184,7 @@ std::shared_ptr<Job> Engine::make_job(Active &active, JobKind kind, JobId id, Po
 
 void Engine::assign(Active &active, Slot &slot, std::shared_ptr<Job> job) {
   ++active.jobs_out;
+  slot.assigned = active.record != nullptr ? now_ns() : 0;
   slot.job = job;
   slot.worker->assign(std::move(job));
 }

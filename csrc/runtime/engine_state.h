@@ -1,4 +1,4 @@
-// What the engine keeps per worker and per request. Private to the engine's two source files.
+// What the engine keeps per worker and per request. Private to the engine's source files.
 #pragma once
 
 #include "core/break_even.h"
@@ -13,6 +13,7 @@ struct Engine::Slot {
   bool alive = true;
   std::shared_ptr<Job> job; // null: idle
   std::uint64_t freed_at = 0;
+  Nanos assigned = 0; // since when `job` is here; known where its request is recorded
   std::vector<RequestId> failed_for; // requests over which it failed since it last succeeded
   JobError loss;
 
@@ -39,6 +40,7 @@ struct Engine::Active {
     shared->hook = std::move(spec.hook);
     shared->method = spec.method;
     context = std::move(shared);
+    record = spec.record ? std::make_unique<RunRecord>() : nullptr;
   }
 
   RequestId id;
@@ -61,6 +63,7 @@ struct Engine::Active {
   int avoid = -1; // slot of the last failed verify; counts while the session retries
   bool ended = false;
   Trouble trouble = Trouble::kNone;
+  std::unique_ptr<RunRecord> record; // null: not asked for
 };
 
 } // namespace dsi

@@ -192,6 +192,7 @@ class Engine:
             timeout or 0.0,
             _core.DraftMethod.TLI if method is None else pair.translation.native_method(method),
             self._break_even and pair.drafting_can_cost(mode, self.sp),
+            bool(params.record),
         )
         table = pair.byte_table()
         return Request(

@@ -9,6 +9,7 @@ from typing import Any
 
 from dsi_native import _core
 from dsi_native.errors import Error
+from dsi_native.recording import Recording
 from dsi_native.results import FINISH_REASONS, Output, Statistics, TokenLogprob, statistics_of
 from dsi_native.text import IncrementalText
 
@@ -78,6 +79,11 @@ class Request:
             prompt_tokens=self.prompt_tokens,
             forwards_compete=self._forwards_compete,
         )
+
+    def _recording_of(self, ending: dict[str, Any]) -> Recording | None:
+        if "spans" not in ending:
+            return None
+        return Recording.of(ending, self._mode, self._sp, ending["lookahead"], self.prompt_tokens)
 
     def result(self, timeout: float | None = None) -> Output:
         """Waits for the end. Raises what the request failed with; TimeoutError after `timeout` s.
@@ -164,6 +170,7 @@ class Request:
             seed=self.seed,
             statistics=self._statistics_of(ending),
             logprobs=self._logprobs,
+            recording=self._recording_of(ending),
         )
         return True
 

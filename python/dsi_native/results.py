@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from dsi_native.recording import Recording
+
 FINISH_REASONS = ("", "length", "stop_token", "stop_string", "cancelled", "error")
 
 
@@ -78,7 +80,7 @@ class Output:
     tokens: the new ids, the one that ended the request included. text: their text, special tokens
     left out, up to a stop string. finish_reason: "length" (max_new_tokens, or the target's context
     is full), "stop_token" (a stop id or the model's end of sequence), "stop_string".
-    seed: the one used, also where none was given.
+    seed: the one used, also where none was given. recording: where `record` asked for it.
     """
 
     tokens: list[int]
@@ -87,6 +89,7 @@ class Output:
     seed: int
     statistics: Statistics
     logprobs: list[TokenLogprob] | None = field(default=None, repr=False)
+    recording: Recording | None = field(default=None, repr=False)
 
 
 def statistics_of(

@@ -63,6 +63,7 @@ class SamplingParams:
         once, so it must depend on its arguments only.
     timeout: seconds from submission; RequestFailed then.
     mode, lookahead, method: override the engine's for this request.
+    record: Output.recording then says what each server did when.
     """
 
     max_new_tokens: int = 128
@@ -86,6 +87,7 @@ class SamplingParams:
     mode: str | None = None
     lookahead: int | str | None = None
     method: str | None = None
+    record: bool = False
 
     def __post_init__(self) -> None:
         _whole("max_new_tokens", self.max_new_tokens, 1)

@@ -21,6 +21,8 @@ def draw_schedule(result: Mapping[str, Any], column_s: float) -> str:
     spans = result["spans"]
     drawn = {server: _Line() for server in sorted({span[0] for span in spans})}
     for server, kind, start, end, first, window, fate in sorted(spans, key=lambda span: span[2]):
+        if fate == "unfinished":
+            continue
         labels = [] if kind == "p" else [f"{first}+{window}"] * (window > 0) + [str(first)]
         fill = "=" if kind == "p" else _FILL[fate]
         drawn[server].add(round(start / column_s), round(end / column_s), labels, fill, _END[fate])

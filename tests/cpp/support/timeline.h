@@ -15,7 +15,9 @@ namespace dsi::test {
 inline std::string timeline(const SimulationResult &result, Position prompt_tokens, Nanos unit,
                             int width = 4) {
   std::map<int, std::string> lines;
-  for (const SpanRecord &span : result.spans) {
+  for (const SpanRecord &span : result.record.spans) {
+    if (span.fate == Fate::kUnfinished)
+      continue;
     std::string &line = lines[span.server];
     const auto column = [&](Nanos time) { return static_cast<std::size_t>(time * width / unit); };
     line.resize(std::max(line.size(), column(span.start)), ' ');
