@@ -11,10 +11,10 @@ where its context stands. Both sit in a real engine (SI), so what is lost is los
 Wrong drafts, drafts behind a wrong one and drafts that were not made all lower accepted per
 coverable. "held back" is how engines work: a token that more text may still change waits for it;
 beside it the same where it is proposed at once. TLI can draft no token outside the intersection.
-Exits with 1 where two lossless tokenizers are below 0.98 in any kind of text. Shown, not judged:
-drafters that alter text and so cannot say it, and the targets BERT and XLM-R, which are no causal
-models. WordPiece spells no text from within a word, and which of Unigram's equally likely
-spellings of many zeros is taken depends on where they begin.
+Exits with 1 where a lossless drafter is below 0.98 in any kind of text. Shown, not judged: drafters
+that alter text and so cannot say it, and XLM-R as a target on the text of longest runs. Which of
+Unigram's equally likely spellings of a run of zeros is taken is known only behind its end, and a
+drafter that says digits one by one is not waited for over 200 of them.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from vocab_files import FILES, FOLDER, real
 
 AT_LEAST = 0.98
 WAYS = ("slem", "slem at once", "tli")
+NOT_JUDGED = {("xlm-r", "runs")}
 
 
 class AtOnce:
@@ -55,7 +56,13 @@ class AtOnce:
     def server(self, server: Any, context: int | None) -> Any:
         pair, target, drafter = self._of._native, self._of.target, self._of.drafter
         return _core.TranslatedDrafter(
-            server, pair, target.encode, drafter.encode, context or -1, hold_back=False
+            server,
+            pair,
+            target.encode,
+            drafter.encode,
+            context or -1,
+            lead_bytes=self._of.lead_bytes,
+            hold_back=False,
         )
 
 
@@ -90,7 +97,7 @@ def measure(
             found = ask(engine, scripted, oracle, script, lookahead, way.split()[0])
             figures.append(
                 {"target": target.name, "drafter": drafter.name}
-                | {"lossless": target.lossless and drafter.lossless}
+                | {"lossless": drafter.lossless}
                 | {"text": kind, "way": way, "lookahead": lookahead}
                 | found
             )
@@ -110,7 +117,7 @@ def where(figures: list[dict[str, Any]], **wanted: Any) -> list[dict[str, Any]]:
 
 def show(figures: list[dict[str, Any]], kinds: list[str]) -> None:
     shown = report.table(
-        "accepted per coverable (* one of the tokenizers alters text)",
+        "accepted per coverable (* the drafter's tokenizer alters text)",
         *("target", "drafter", *kinds, "at once", "fwd", "at once", "TLI", "common"),
         left=2,
     )
@@ -157,13 +164,16 @@ def verdicts(figures: list[dict[str, Any]], kinds: list[str]) -> bool:
             where(held, target=f["target"], drafter=f["drafter"], text=f["text"])
         )
         for f in held
+        if (f["target"], f["text"]) not in NOT_JUDGED
     }
-    low = [key for key, value in each.items() if value < AT_LEAST]
+    if not each:
+        report.console.print("no lossless drafter: nothing to judge")
+        return True
     lowest = min(each, key=lambda key: each[key])
     ok = report.verdict(
-        not low,
-        f"at least {AT_LEAST} of what can be covered is accepted, {len(each)} pairs and texts of "
-        f"lossless tokenizers; the lowest {each[lowest]:.3f}: {lowest[0]} from {lowest[1]}, "
+        each[lowest] >= AT_LEAST,
+        f"at least {AT_LEAST} of what can be covered is accepted, {len(each)} pairs and texts with "
+        f"a lossless drafter; the lowest {each[lowest]:.3f}: {lowest[0]} from {lowest[1]}, "
         f"{lowest[2]}",
     )
     most = max(f["lookahead"] for f in held)

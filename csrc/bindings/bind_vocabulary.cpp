@@ -146,13 +146,14 @@ void bind_vocabulary(nb::module_ &module) {
           "__init__",
           [](TranslatedSpec *self, const nb::object &server,
              const std::shared_ptr<VocabularyPair> &pair, const nb::object &encode_target,
-             const nb::object &encode_drafter, std::int64_t context, bool hold_back) {
-            new (self) TranslatedSpec{
-                share(server),
-                {pair, encoder(encode_target), encoder(encode_drafter), context, hold_back}};
+             const nb::object &encode_drafter, std::int64_t context, std::size_t lead_bytes,
+             bool hold_back) {
+            new (self) TranslatedSpec{share(server),
+                                      {pair, encoder(encode_target), encoder(encode_drafter),
+                                       context, lead_bytes, hold_back}};
           },
           nb::arg("server"), nb::arg("pair"), nb::arg("encode_target"), nb::arg("encode_drafter"),
-          nb::arg("context") = -1, nb::arg("hold_back") = true);
+          nb::arg("context") = -1, nb::arg("lead_bytes") = 0, nb::arg("hold_back") = true);
   nb::class_<PyAlignment>(module, "Alignment", "One text in two vocabularies, for measurements.")
       .def("__init__",
            [](PyAlignment *self, const std::shared_ptr<VocabularyPair> &pair,

@@ -14,6 +14,23 @@ std::string_view Alignment::ahead() const {
 
 std::string_view Alignment::ahead_whole() const { return whole_characters(ahead()); }
 
+std::string_view Alignment::lead(std::size_t most) const {
+  const auto end = path_ends_.empty() ? 0 : path_ends_.back();
+  std::int64_t begin = end;
+  bool at_word = false;
+  for (std::size_t at = path_.size(); at > 0; --at) {
+    const std::int64_t start = at == 1 ? 0 : path_ends_[at - 2];
+    if (pair_->is_control(path_[at - 1]) || end - start > static_cast<std::int64_t>(most))
+      break;
+    const bool word = start < end && text_[static_cast<std::size_t>(start)] == ' ';
+    if (word || !at_word)
+      begin = start;
+    at_word = at_word || word;
+  }
+  return std::string_view(text_).substr(static_cast<std::size_t>(begin),
+                                        static_cast<std::size_t>(end - begin));
+}
+
 void Alignment::push(Token drafter_id) {
   text_ += pair_->drafter.of(drafter_id);
   ids_.push_back(drafter_id);

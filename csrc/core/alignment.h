@@ -34,6 +34,9 @@ public:
   std::string_view ahead() const; // text drafted behind the path
   // The part of ahead() that is whole characters, or bytes that cannot become one.
   std::string_view ahead_whole() const;
+  // The end of the path's text: whole tokens, at most `most` bytes, none of them a control token.
+  // Begins with a space where one of these tokens does, so where words begin.
+  std::string_view lead(std::size_t most) const;
 
 private:
   std::size_t agreed(std::span<const Token> path) const; // leading tokens of `path` known already

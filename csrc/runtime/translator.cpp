@@ -25,10 +25,11 @@ Outcome proposed(const Spelling &spelling, std::size_t count, int most) {
   return outcome;
 }
 
-// What the target's tokenizer makes of the beginnings of a text that only grows.
+// What the target's tokenizer makes of the beginnings of a text that only grows. `lead`: what
+// stands before it.
 class Beginnings {
 public:
-  explicit Beginnings(const Encoder &encode) : encode_(encode) {}
+  Beginnings(const Encoder &encode, std::string_view lead) : encode_(encode), lead_(lead) {}
 
   // Of text[0, length), which stays as it is from the first call on. Valid until the next one.
   const Spelling &spelled(std::string_view text, std::size_t length) {
@@ -36,12 +37,30 @@ public:
       known_.resize(length + 1);
     std::optional<Spelling> &known = known_[length];
     if (!known.has_value())
-      known = length == 0 ? Spelling{} : encode_(text.substr(0, length));
+      known = length == 0 ? Spelling{} : encoded(text.substr(0, length));
     return *known;
   }
 
 private:
+  Spelling encoded(std::string_view text) const {
+    if (!lead_.empty()) {
+      Spelling all = encode_(std::string(lead_).append(text));
+      const auto border = static_cast<std::int64_t>(lead_.size());
+      const auto at = std::upper_bound(all.ends.begin(), all.ends.end(), border) - all.ends.begin();
+      // Where the target cut the text elsewhere than its tokenizer would, the lead says nothing.
+      if (at > 0 && all.ends[static_cast<std::size_t>(at) - 1] == border) {
+        Spelling rest{{all.ids.begin() + at, all.ids.end()},
+                      {all.ends.begin() + at, all.ends.end()}};
+        for (std::int64_t &end : rest.ends)
+          end -= border;
+        return rest;
+      }
+    }
+    return encode_(text);
+  }
+
   const Encoder &encode_;
+  std::string lead_;
   std::vector<std::optional<Spelling>> known_; // by length
 };
 
@@ -110,7 +129,7 @@ Outcome Translator::draft_text(const Job &job, Alignment &text, Judge &judge,
                                const Forward &forward) {
   const VocabularyPair &pair = *config_.pair;
   const auto most = static_cast<std::size_t>(std::max(job.max_drafts, 0));
-  Beginnings beginnings(config_.encode_target);
+  Beginnings beginnings(config_.encode_target, text.lead(config_.lead_bytes));
   for (int forwards = 0;; ++forwards) {
     const std::size_t whole = text.ahead_whole().size();
     const Spelling next = beginnings.spelled(text.ahead(), whole);

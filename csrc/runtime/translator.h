@@ -27,6 +27,9 @@ public:
     Encoder encode_target;
     Encoder encode_drafter;
     Position context = -1; // the drafter's own limit, in its own ids; -1: none
+    // Bytes of the path's text that encode_target is given before the drafted text. For
+    // vocabularies whose spelling of a place depends on where its word began; the others need none.
+    std::size_t lead_bytes = 0;
     bool hold_back = true; // false: a token that may still grow is proposed like the others
   };
   // The drafter's row of logits behind `ids`, valid until the next call; nothing where the job was

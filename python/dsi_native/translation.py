@@ -17,6 +17,8 @@ METHODS = ("auto", "tli", "slem")
 _NATIVE = {"tli": _core.DraftMethod.TLI, "slem": _core.DraftMethod.SLEM}
 # Fewer tokens of a prompt say too little.
 _FEWEST = 16
+# The longest word of most WordPiece tokenizers has 100 characters.
+_LEAD_BYTES = 128
 # Text and bytes that are none: the first call of an encoder may build what all later ones use.
 _FIRST = b"text \xff"
 
@@ -87,7 +89,13 @@ class Translation:
             encode,
             self.drafter.encode,
             -1 if context is None else int(context),
+            lead_bytes=self.lead_bytes,
         )
+
+    @property
+    def lead_bytes(self) -> int:
+        """Bytes of text before a draft that decide how it is spelled, 0 for most vocabularies."""
+        return _LEAD_BYTES if self.target.spells_by_context else 0
 
     def _check_possible(self, method: str) -> None:
         if method == "slem" and not self.target.can_encode:

@@ -139,3 +139,22 @@ TEST_CASE("the beginning of a character is held back, and nothing else") {
   CHECK(whole_characters("a\xFF") == "a\xFF"); // begins no character
   CHECK(whole_characters("\x80\x80\x80\x80") == "\x80\x80\x80\x80");
 }
+
+TEST_CASE("the lead is the path's last words: whole tokens, no control token among them") {
+  const auto lead_of = [](const std::vector<Token> &path, std::size_t most) {
+    auto pair = pair_of(kTarget, kDrafter);
+    pair->target_control[8] = true; // "x"
+    Alignment alignment(pair);
+    alignment.follow(path, 0, false,
+                     [](std::string_view text) { return longest_match(kDrafter, text); });
+    return std::string(alignment.lead(most));
+  };
+  CHECK(lead_of({0, 1, 4, 1, 3}, 64) == " haaha"); // "h", "a", " ha", "a", "ha"
+  CHECK(lead_of({4, 0, 4, 1, 3}, 64) == " hah haaha");
+  CHECK(lead_of({4, 0, 4, 1, 3}, 9) == " haaha");
+  CHECK(lead_of({4, 0, 4, 1, 3}, 5) == "aha"); // no word begins within 5 bytes
+  CHECK(lead_of({4, 8, 1, 3}, 64) == "aha");
+  CHECK(lead_of({4, 8}, 64).empty());
+  CHECK(lead_of({4, 0}, 0).empty());
+  CHECK(lead_of({}, 64).empty());
+}

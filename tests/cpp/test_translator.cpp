@@ -39,7 +39,7 @@ struct Oracle {
   Translator translator() {
     return Translator({pair, [](std::string_view piece) { return longest_match(kTarget, piece); },
                        [](std::string_view piece) { return longest_match(kDrafter, piece); },
-                       context, hold_back});
+                       context, 0, hold_back});
   }
   Translator::Forward forward() {
     return [this](std::span<const Token> ids) -> std::optional<std::span<const float>> {
@@ -118,6 +118,43 @@ TEST_CASE("without holding back, a token that grows is proposed too early") {
   const std::vector<Token> drafts = all_drafts(oracle, {3}, 8);
   CHECK(text_of(kTarget, drafts) == " hat");
   CHECK(drafts.size() > 2); // not " hat" and the end
+}
+
+TEST_CASE("text behind the middle of a word is spelled as the inside of one") {
+  // As WordPiece: 1 and 2 are "a" and "b" inside a word, 3 and 4 at the beginning of one.
+  const auto by_place = [](std::string_view text) {
+    Spelling spelling;
+    for (std::size_t at = 0; at < text.size(); ++at) {
+      const bool inside = at > 0 && text[at - 1] != ' ';
+      const Token letter = text[at] == 'a' ? 1 : 2;
+      spelling.ids.push_back(text[at] == ' ' ? 0 : inside ? letter : letter + 2);
+      spelling.ends.push_back(static_cast<std::int64_t>(at) + 1);
+    }
+    return spelling;
+  };
+  const std::vector<std::string> letters{"a", "b", " "};
+  const std::string text = "ab ba";
+  const auto drafts = [&](std::vector<Token> path, std::size_t lead_bytes) {
+    const auto pair = pair_of({" ", "a", "b", "a", "b"}, letters);
+    Translator translator({pair, by_place,
+                           [&](std::string_view piece) { return longest_match(letters, piece); },
+                           -1, lead_bytes});
+    Judge judge;
+    std::vector<float> row(letters.size());
+    const auto forward = [&](std::span<const Token> ids) -> std::optional<std::span<const float>> {
+      std::fill(row.begin(), row.end(), 0.0F);
+      row[text[ids.size()] == ' ' ? 2 : static_cast<std::size_t>(text[ids.size()] - 'a')] = 9.0F;
+      return row;
+    };
+    return ids_of(
+        translator.draft(*draft_job(std::move(path), DraftMethod::kSlem, 1), judge, forward));
+  };
+  CHECK(drafts({3}, 8) == std::vector<Token>{2});
+  CHECK(drafts({3, 2, 0}, 8) == std::vector<Token>{4});
+  CHECK(drafts({3, 2, 0, 4}, 8) == std::vector<Token>{1});
+  CHECK(drafts({3}, 0) == std::vector<Token>{4}); // without a lead it is taken for a word's start
+  // Where the path is not what the target's tokenizer makes of it, its end is still a border.
+  CHECK(drafts({1}, 8) == std::vector<Token>{2});
 }
 
 // Merges of two tokens, the most important first: "bc" before "ab".

@@ -53,6 +53,15 @@ class Vocabulary:
     def can_encode(self) -> bool:
         return self.speller is not None
 
+    @property
+    def spells_by_context(self) -> bool:
+        """Whether text behind a token's end may be spelled otherwise than by itself.
+
+        WordPiece has tokens of their own for the inside of words; of Unigram's equally likely
+        spellings of a run of zeros one is taken by where the run begins.
+        """
+        return self.kind == "WordPiece" or self.kind.endswith("Unigram")
+
     def encode(self, data: bytes) -> tuple[np.ndarray, np.ndarray]:
         """ids int32 [n] of a piece from the middle of a text, and int64 [n] where each one ends.
 
