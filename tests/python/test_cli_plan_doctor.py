@@ -64,7 +64,7 @@ def test_plan_takes_first_token_latencies(capsys: pytest.CaptureFixture[str]) ->
 def test_plan_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["plan", "--target-ms", "30", "--drafter-ms", "3", "--acceptance", "0.9"]) == 0
     out = capsys.readouterr().out
-    assert all(name in out for name in ("non-SI", "SI", "DSI", "lookahead", "ms per token"))
+    assert all(name in out for name in ("non-SI", "SI", "DSI", "lookahead", "ms/token"))
     assert "30.00" in out and f"{0.9 * 3 + 0.1 * 30:.2f}" in out
 
 

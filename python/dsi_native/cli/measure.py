@@ -127,8 +127,8 @@ def _print(console: Console, found: Measurement) -> None:
     facts = found.machine
     cores = facts.get("cores", "?")
     console.print(
-        f"{len(found.prompts.tokens)} prompts ({found.prompts.source}), {found.tokens} new tokens "
-        f"each, greedy, on {facts.get('cpu', '?')}, {cores} cores; load before: "
+        f"{found.target.name}, {len(found.prompts.tokens)} prompts ({found.prompts.source}), "
+        f"{found.tokens} new tokens each, greedy, on {facts.get('cpu', '?')}, {cores} cores; load before: "
         f"{facts.get('load_average', '?')}"
     )
     console.print(latency_table(found))
@@ -139,13 +139,13 @@ def _print(console: Console, found: Measurement) -> None:
 
 def latency_table(found: Measurement) -> Table:
     """Forwards of each model alone, with each number of threads."""
-    table = _table("Alone", "threads", "TTFT, ms", "TPOT, ms", "lowest to highest", "growth")
+    table = _table("Alone", "threads", "TTFT, ms", "TPOT, ms", "lowest, highest", "growth")
     sections: list[tuple[int, Any, Any]] = [(found.threads, found.target, found.drafters)]
     both = found.contention
     if both is not None and both.threads != found.threads:
         sections.append((both.threads, both.target, both.drafters))
     for threads, target, drafters in sections:
-        table.add_row(f"target {found.target.name}", *_latency(threads, target))
+        table.add_row("target", *_latency(threads, target))
         for named, one in zip(found.drafters, drafters, strict=True):
             table.add_row(
                 f"drafter {short_name(named.name, found.target.name)}", *_latency(threads, one)
@@ -162,7 +162,7 @@ def _short(found: Measurement, drafter: MeasuredDrafter) -> str:
 
 
 def _latency(threads: int, one: MeasuredLatency) -> list[str]:
-    span = f"{min(one.tpots_ms):.2f} to {max(one.tpots_ms):.2f}" if one.tpots_ms else "-"
+    span = f"{min(one.tpots_ms):.2f}, {max(one.tpots_ms):.2f}" if one.tpots_ms else "-"
     return [str(threads or "-"), f"{one.ttft_ms:.1f}", f"{one.tpot_ms:.2f}", span,
             f"{one.growth:.3f}"]  # fmt: skip
 
@@ -201,8 +201,7 @@ def slowdown_table(found: Measurement) -> Table:
 def check_table(rows: list[Checked], target: str) -> Table:
     """Predicted beside measured, for each mode and drafter."""
     table = _table(
-        *("Check", "drafter", "lookahead", "SP", "predicted, ms", "measured, ms", "error", "drift"),
-        "error without",
+        *("ms/token", "drafter", "lookahead", "SP", "predicted", "measured", "error", "drift"),
     )
     for row in rows:
         of = row.prediction
@@ -215,11 +214,10 @@ def check_table(rows: list[Checked], target: str) -> Table:
             f"{row.measured_ms:.2f}",
             f"{100 * row.error:+.1f} %",
             f"{row.drift:.2f}x",
-            f"{100 * row.steady_error:+.1f} %",
         )
     table.caption = (
-        "ms per token of whole requests, first token included. drift: the target alone, now, over "
-        "when it was measured: others' work, or a machine that changes its speed."
+        "Of whole requests, first token included. drift: the target alone, now, over when it was "
+        "measured: others' work, or a machine that changes its speed. Not taken into account."
     )
     return table
 

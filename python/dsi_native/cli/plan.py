@@ -176,7 +176,7 @@ def _plan_measured(
         return
     place = "all on" if found.shared_hardware else "each server with hardware of its own, run from"
     typer.echo(f"{found.target.name}, {place} {found.machine.get('cpu', 'an unnamed machine')}")
-    typer.echo("ms per token: of whole requests, first token included")
+    typer.echo("ms/token: of whole requests, first token included")
     _print(rows, new)
 
 
@@ -194,12 +194,12 @@ def _most_useful_sp(target_ms: float, drafter_ms: float) -> int:
 
 def _print(rows: list[dict[str, Any]], tokens: int) -> None:
     names_drafters = any(row.get("drafter") for row in rows)
-    table = Table(box=box.SIMPLE_HEAD)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("")
     if names_drafters:
         table.add_column("drafter")
-    for title in ("lookahead", "SP", "ms per token", "first token", f"{tokens} tokens", "speedup"):
-        table.add_column(title, justify="right")
+    for title in ("lookahead", "SP", "ms/token", "first token", f"{tokens} tokens", "speedup"):
+        table.add_column(title, justify="right", min_width=len(title.split()[0]))
     for row in rows:
         table.add_row(
             NAMES[row["mode"]],
