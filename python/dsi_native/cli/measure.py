@@ -128,8 +128,8 @@ def _print(console: Console, found: Measurement) -> None:
     cores = facts.get("cores", "?")
     console.print(
         f"{found.target.name}, {len(found.prompts.tokens)} prompts ({found.prompts.source}), "
-        f"{found.tokens} new tokens each, greedy, on {facts.get('cpu', '?')}, {cores} cores; load before: "
-        f"{facts.get('load_average', '?')}"
+        f"{found.tokens} new tokens each, greedy, on {facts.get('cpu', '?')}, {cores} cores; "
+        f"load before: {facts.get('load_average', '?')}"
     )
     console.print(latency_table(found))
     console.print(acceptance_table(found))
