@@ -16,7 +16,7 @@ from dsi_native.experiments.recorded import RecordedDrafts, RecordedTarget, Text
 from dsi_native.results import Output, Statistics
 
 # Drafts judged by the forwards that are measured, besides the empty window.
-WINDOWS = (1, 2, 3, 4, 6, 8, 12)
+WINDOWS = (1, 2, 3, 4, 6, 8, 12, 16, 24)
 # Drafts of a round while a drafter is measured: few, since those behind a wrong one tell nothing.
 DRAFTS = 4
 _ROUNDS = 8
