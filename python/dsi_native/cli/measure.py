@@ -239,8 +239,13 @@ def checked_row(row: Checked) -> dict[str, Any]:
 
 
 def _table(*titles: str) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, caption_justify="left")
+    table = Table(box=box.SIMPLE_HEAD, caption_justify="left", pad_edge=False)
     table.add_column(titles[0])
     for title in titles[1:]:
-        table.add_column(title, justify="left" if title == "drafter" else "right")
+        names = title == "drafter"
+        table.add_column(
+            title,
+            justify="left" if names else "right",
+            min_width=None if names else max(map(len, title.split())),
+        )
     return table
