@@ -172,7 +172,7 @@ def test_measure_names_what_is_wrong(wrong: dict[str, Any], said: str) -> None:
 def test_the_command_and_the_plan(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("COLUMNS", "96")
     models = Models(*vars(simulated()).values())
     short = Models(models.target, models.drafters[:1], models.prompts[:1], "built in")
     monkeypatch.setattr(command, "_open", lambda *_: short)
