@@ -65,10 +65,12 @@ class Request:
     @property
     def statistics(self) -> Statistics | None:
         """The statistics of a request that has ended, also of a failed one; None before."""
-        ending = self._ticket.ending()
-        if ending is None:
-            return None
-        return self._statistics_of(ending)
+        ending = self.native_ending()
+        return None if ending is None else self._statistics_of(ending)
+
+    def native_ending(self) -> dict[str, Any] | None:
+        """What the scheduler counted, by the virtual clock's names; None before its end."""
+        return self._ticket.ending()
 
     def _statistics_of(self, ending: dict[str, Any]) -> Statistics:
         return statistics_of(

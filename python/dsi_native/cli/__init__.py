@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 import dsi_native
-from dsi_native.cli import doctor, generate, measure, plan, vocab
+from dsi_native.cli import doctor, generate, measure, plan, simulate, vocab
 from dsi_native.errors import InvalidArgument
 
 __all__ = ["app", "run"]
@@ -43,6 +43,7 @@ for _command in (
     generate.generate,
     plan.plan,
     measure.measure,
+    simulate.simulate,
     vocab.vocab,
     doctor.doctor,
 ):
@@ -107,6 +108,8 @@ def _one_line(error: Exception) -> str:
         text = str(error)
     else:
         text = f"{type(error).__name__}: {error}"
+    if isinstance(error, InvalidArgument) and type(error) is not InvalidArgument:
+        text = f"{type(error).__name__}: {text}"  # those of the published simulator go by name
     cause = error.__cause__
     if isinstance(error, dsi_native.Error) and cause is not None and str(cause) not in text:
         text += f" ({type(cause).__name__}: {cause})"
