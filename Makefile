@@ -12,7 +12,7 @@ STEP := .ci/step
 # Compiling the byte code of all of torch takes longer than what the tests import of it.
 PIP_INSTALL := $(BIN)/python -m pip install -q --no-compile -c constraints.txt
 EXTRAS_DEMO := hf,cli
-EXTRAS_TEST := hf,cli,triton,dev
+EXTRAS_TEST := hf,cli,plots,triton,dev
 PROMPT ?= Explain in a few sentences why the sky is blue.
 
 NATIVE := CMakeLists.txt $(shell find csrc -name '*.cpp' -o -name '*.h')
