@@ -12,7 +12,7 @@ import numpy as np
 from dsi_native import _core
 from dsi_native.errors import InvalidArgument
 from dsi_native.pair import Pair, name_of, open_pair
-from dsi_native.prompts import is_batch, prompt_ids
+from dsi_native.prompts import is_batch, prompt_ids, without_mapping
 from dsi_native.request import Request, Stream
 from dsi_native.results import Output
 from dsi_native.sampling import SamplingParams, check_lookahead, seed_for
@@ -114,10 +114,12 @@ class Engine:
         """The Output for one prompt, or a list of them for a list of prompts. Blocks.
 
         prompt: text, chat messages (a list of {"role", "content"}), token ids, or a list of any of
-            these. sampling: see SamplingParams.
+            these; or what a tokenizer returns for one text or several. sampling: see
+            SamplingParams.
         Ctrl-C ends all of them at once. Raises the first failure; the other requests are then
         cancelled.
         """
+        prompt = without_mapping(prompt)
         if not is_batch(prompt):
             requests = [self.submit(prompt, **sampling)]
         else:
@@ -132,6 +134,7 @@ class Engine:
 
     async def agenerate(self, prompt: Any, **sampling: Any) -> Any:
         """generate() without blocking the event loop."""
+        prompt = without_mapping(prompt)
         if not is_batch(prompt):
             return await self.submit(prompt, **sampling).aresult()
         requests = self._submit_all(prompt, sampling)

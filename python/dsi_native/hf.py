@@ -23,7 +23,13 @@ _CUTS = {
     "TopPLogitsWarper": ("top_p", "top_p"),
     "MinPLogitsWarper": ("min_p", "min_p"),
 }
-_MODES = ("greedy_search", "sample", "assisted_generation")
+_MODES = ("greedy_search", "sample")
+# transformers' own ways to draft -> what to say instead.
+_DRAFTING = {
+    "assistant_model": "drafter=<that model>",
+    "prompt_lookup_num_tokens": "drafter='lookup', and lookahead=<that number>",
+    "assistant_early_exit": "drafter='int4' or another drafter",
+}
 _REFUSED_OUTPUTS = ("output_scores", "output_logits", "output_attentions", "output_hidden_states")
 
 
@@ -50,8 +56,10 @@ def generate(
     changes. Greedy text equals generate()'s. Sampled text has its law; the seed comes from torch's
     generator, so torch.manual_seed() makes it repeatable. Every logits processor, stopping
     criterion and streamer is honoured; processors must depend on their arguments only.
-    Raises InvalidArgument for what cannot be honoured: beams, several sequences per prompt, scores.
+    Raises InvalidArgument for what cannot be honoured: beams, several sequences per prompt, scores,
+    and transformers' own ways to draft.
     """
+    _refuse_drafting(generation_config)
     _refuse(model, generation_config, synced_gpus, model_kwargs)
     engine = _engine_of(
         model, drafter=drafter, sp=sp, lookahead=lookahead, mode=mode, threads=threads
@@ -91,6 +99,20 @@ def generate(
 
         return GenerateDecoderOnlyOutput(sequences=sequences)
     return sequences
+
+
+def _refuse_drafting(config: Any) -> None:
+    """generate() takes them and does not pass them on: they would do nothing."""
+    theirs = _of_caller("assistant_model", sys._getframe(2))
+    given = {name: getattr(config, name, None) for name in _DRAFTING} | {"assistant_model": theirs}
+    for name, instead in _DRAFTING.items():
+        if given[name] is not None:
+            raise InvalidArgument(f"{name}: is not used with dsi_native; pass {instead}")
+
+
+def _of_caller(name: str, caller: Any) -> Any:
+    """What generate(), the caller, was given as `name`: it passes not all on to custom_generate."""
+    return caller.f_locals.get(name) if caller.f_code.co_name == "generate" else None
 
 
 def _refuse(model: Any, config: Any, synced_gpus: bool, model_kwargs: dict[str, Any]) -> None:
@@ -210,8 +232,7 @@ def _streamer_fed(streamer: Any, input_ids: torch.Tensor) -> Any:
     transformers gives the prompt to the streamer of generate(), and then does not pass it on to a
     callable custom_generate (4.56 to 5.24): without a look at the caller it would stay silent.
     """
-    caller = sys._getframe(2)
-    theirs = caller.f_locals.get("streamer") if caller.f_code.co_name == "generate" else None
+    theirs = _of_caller("streamer", sys._getframe(2))
     chosen = streamer if streamer is not None else theirs
     if chosen is not None and len(input_ids) > 1:
         raise InvalidArgument("streamer: works with one prompt, got a batch")

@@ -17,12 +17,38 @@ def is_batch(prompt: Any) -> bool:
     return getattr(prompt, "ndim", 1) == 2
 
 
+def without_mapping(prompt: Any) -> Any:
+    """Of what a tokenizer returns its ids, padding left out; anything else as it is.
+
+    Ids [n] are one prompt, ids [batch, n] a list of them. Raises InvalidArgument where a mapping
+    has no input_ids.
+    """
+    if not hasattr(prompt, "keys"):
+        return prompt
+    if "input_ids" not in prompt:
+        raise InvalidArgument(
+            f"prompt: a mapping needs input_ids, as a tokenizer's output has; got keys "
+            f"{', '.join(map(str, prompt.keys()))}. Chat messages are a list of such mappings"
+        )
+    ids, mask = prompt["input_ids"], prompt.get("attention_mask")
+    if mask is None:
+        return ids
+    if is_batch(ids):
+        return [_unpadded(*row) for row in zip(ids, mask, strict=True)]
+    return _unpadded(ids, mask)
+
+
+def _unpadded(ids: Any, mask: Any) -> list[int]:
+    return [int(at) for at, keep in zip(ids, mask, strict=True) if keep]
+
+
 def prompt_ids(prompt: Any, tokenizer: Any, vocab_size: int) -> np.ndarray:
     """int32 [n], n >= 1. Text and chats go through the tokenizer; chats through its template.
 
     Raises InvalidArgument where there is nothing to go on, no tokenizer, or an id outside the
     vocabulary.
     """
+    prompt = without_mapping(prompt)
     if isinstance(prompt, str):
         if not prompt:
             raise InvalidArgument("prompt: is empty; at least one token is needed")

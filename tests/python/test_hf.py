@@ -221,6 +221,8 @@ def test_return_dict(model: Any, drafter: Any) -> None:
         ({"output_logits": True, "return_dict_in_generate": True}, "output_logits: "),
         ({"penalty_alpha": 0.6, "top_k": 4}, "contrastive_search is not supported"),
         ({"guidance_scale": 2.0}, "guidance_scale: "),
+        ({"assistant_model": tiny_target()}, "assistant_model: .* drafter="),
+        ({"prompt_lookup_num_tokens": 3}, "prompt_lookup_num_tokens: .* drafter='lookup'"),
         ({"mode": "fast"}, "mode: must be one of"),
         ({"sp": 0}, "sp: "),
         ({"drafter": "no/such"}, "drafter: "),

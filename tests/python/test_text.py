@@ -11,7 +11,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 from transformers import PreTrainedTokenizerFast
 
 from dsi_native.errors import InvalidArgument
-from dsi_native.prompts import prompt_ids
+from dsi_native.prompts import is_batch, prompt_ids, without_mapping
 from dsi_native.text import IncrementalText
 from dsi_native.vocab.bytes import token_bytes
 
@@ -207,3 +207,26 @@ def test_ids_outside_the_table_add_nothing_and_broken_bytes_show_once_hopeless()
 def test_a_prompt_that_is_not_unicode_is_refused(prompt: object) -> None:
     with pytest.raises(InvalidArgument, match=r"^prompt: is not valid Unicode at character 3"):
         prompt_ids(prompt, byte_level(), 300)
+
+
+def test_a_tokenizers_output_is_a_prompt_or_several() -> None:
+    import torch
+    from transformers import BatchEncoding
+
+    def kept(prompt: object) -> object:
+        found = without_mapping(prompt)
+        return [list(map(int, row)) for row in found] if is_batch(found) else list(found)
+
+    assert kept(BatchEncoding({"input_ids": [4, 5]})) == [4, 5]
+    assert kept({"input_ids": [0, 4, 5], "attention_mask": [0, 1, 1]}) == [4, 5]
+    two = BatchEncoding(
+        {"input_ids": torch.tensor([[4, 5, 6], [7, 8, 0]]),
+         "attention_mask": torch.tensor([[1, 1, 1], [1, 1, 0]])}
+    )  # fmt: skip
+    assert kept(two) == [[4, 5, 6], [7, 8]]
+    assert kept({"input_ids": [[4, 5]]}) == [[4, 5]]
+    assert prompt_ids({"input_ids": [4, 5]}, None, 300).tolist() == [4, 5]
+    with pytest.raises(
+        InvalidArgument, match=r"^prompt: a mapping needs input_ids.* role, content"
+    ):
+        prompt_ids({"role": "user", "content": "hi"}, None, 300)
