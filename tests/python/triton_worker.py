@@ -10,6 +10,7 @@ import importlib.util
 import inspect
 import multiprocessing
 import os
+import warnings
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
@@ -54,6 +55,8 @@ def _interpret() -> None:
     from triton.runtime import interpreter
 
     torch.set_num_threads(1)
+    torch.set_warn_always(True)
+    warnings.simplefilter("error", UserWarning)  # users would see them
     np.seterr(all="ignore")  # what kernels compute for lanes that they mask
     patch, patched = interpreter._patch_lang, set()
 

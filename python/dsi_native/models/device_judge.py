@@ -228,7 +228,8 @@ class DeviceJudge:
 
     def _law_rows(self, laws: Sequence[Law]) -> torch.Tensor:
         """[K, V] on this device."""
-        rows = [torch.from_numpy(law.logits) if law.row is None else law.row.logits for law in laws]
+        # A host law is read-only memory, which from_numpy warns of.
+        rows = [torch.tensor(law.logits) if law.row is None else law.row.logits for law in laws]
         if len({row.dtype for row in rows}) > 1:
             rows = [row.float() for row in rows]
         rows = [row.to(self._device) for row in rows]
