@@ -93,12 +93,16 @@ Urgency Session::verify_urgency() const {
     if (!next_is_covered) {
       return Urgency::kUrgent;
     }
-    const Position uncovered = static_cast<Position>(path_.size()) - covered_end();
-    const bool flush = uncovered > 0 && !draft_.has_value() && !may_draft_on();
-    return uncovered >= config_.policy.lookahead || flush ? Urgency::kSpeculative : Urgency::kNone;
+    const bool uncovered = static_cast<Position>(path_.size()) > covered_end();
+    const bool flush = uncovered && !draft_.has_value() && !may_draft_on();
+    return drafts_to_window() <= 0 || flush ? Urgency::kSpeculative : Urgency::kNone;
   }
   }
   return Urgency::kNone;
+}
+
+Position Session::drafts_to_window() const {
+  return config_.policy.lookahead - (static_cast<Position>(path_.size()) - covered_end());
 }
 
 VerifyTask Session::take_verify() {

@@ -60,6 +60,8 @@ public:
   // -- what a free server may do --------------------------------------------------------------
   Urgency verify_urgency() const;
   VerifyTask take_verify(); // verify_urgency() is not kNone
+  // Drafts that a window of `lookahead` drafts still lacks; 0 or less: it is full.
+  Position drafts_to_window() const;
   bool wants_draft() const;
   DraftTask take_draft(); // wants_draft()
 

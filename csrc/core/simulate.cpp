@@ -11,28 +11,47 @@ namespace {
 
 class SyntheticModel final : public VirtualModel {
 public:
-  explicit SyntheticModel(SyntheticIds ids) : ids_(std::move(ids)) {}
+  SyntheticModel(SyntheticIds ids, Position prompt_tokens)
+      : ids_(std::move(ids)), prompt_tokens_(prompt_tokens) {}
 
   Draft draft(std::span<const Token> path) override {
-    return Draft{ids_.draft(static_cast<Position>(path.size())), nullptr};
+    return draft_at(static_cast<Position>(path.size()));
   }
+  Draft draft_at(Position position) { return Draft{at(position).draft, nullptr}; }
 
   std::vector<JudgedRow> judge(std::span<const Token> path, Position first,
                                const Draft * /*frontier*/, const Session & /*session*/) override {
     std::vector<JudgedRow> rows;
     rows.reserve(path.size() - static_cast<std::size_t>(first) + 1);
     for (Position position = first; position <= static_cast<Position>(path.size()); ++position) {
-      rows.push_back(JudgedRow{ids_.target(position), 0.0F, {}});
+      rows.push_back(JudgedRow{at(position).target, 0.0F, {}});
     }
     return rows;
   }
 
 private:
+  struct Pair {
+    Token target = -1;
+    Token draft = -1;
+  };
+
+  // Behind a rejection positions are drafted again, so each pair is kept.
+  const Pair &at(Position position) {
+    const auto index = static_cast<std::size_t>(position - prompt_tokens_);
+    while (pairs_.size() <= index) {
+      const Position next = prompt_tokens_ + static_cast<Position>(pairs_.size());
+      pairs_.push_back(Pair{ids_.target(next), ids_.draft(next)});
+    }
+    return pairs_[index];
+  }
+
   SyntheticIds ids_;
+  Position prompt_tokens_;
+  std::vector<Pair> pairs_; // from the first new position on
 };
 
 struct VirtualServer {
-  int index = 0; // -1: the drafter
+  int index = 0; // -1: the drafter, whose span is the first of the drafts in hand
   bool warm = false;
   bool busy = false;
   SpanRecord span;
@@ -43,8 +62,9 @@ struct VirtualServer {
 
 class VirtualClock {
 public:
-  VirtualClock(const Simulation &simulation, VirtualModel &model)
-      : simulation_(simulation), model_(model),
+  // `synthetic`: the model itself where it is one.
+  VirtualClock(const Simulation &simulation, VirtualModel &model, SyntheticModel *synthetic)
+      : simulation_(simulation), model_(model), synthetic_(synthetic),
         session_(simulation.session,
                  std::vector<Token>(static_cast<std::size_t>(simulation.prompt_tokens), 0)),
         targets_(static_cast<std::size_t>(simulation.sp)) {
@@ -62,7 +82,7 @@ public:
       }
       now_ = next_end();
       // A draft that exists by the time a forward ends is judged by it, so drafts come first.
-      complete(drafter_);
+      complete_drafts();
       for (VirtualServer &server : targets_) {
         complete(server);
       }
@@ -75,6 +95,7 @@ public:
       }
     }
     result_.metrics = session_.metrics();
+    result_.metrics.draft_jobs = draft_forwards_;
     return std::move(result_);
   }
 
@@ -93,8 +114,8 @@ private:
       start(*server, 'v', task.job, task.first, task.window);
     }
     if (!drafter_.busy && session_.wants_draft()) {
-      const DraftTask task = session_.take_draft();
-      start(drafter_, 'd', task.job, task.from, 0);
+      task_ = session_.take_draft();
+      start(drafter_, 'd', task_.job, task_.from, 0);
     }
     if (now_ == 0 && session_.policy().prefill && session_.policy().mode == Mode::kDSI) {
       for (VirtualServer &server : targets_) {
@@ -103,6 +124,22 @@ private:
         }
       }
     }
+    drafts_in_hand_ = drafter_.busy ? drafts_at_once() : 0;
+  }
+
+  // Drafts that may be reported together at the end of the last one: nobody would have acted on the
+  // others. The Session gets a window when it is full, or when a server comes free, and that is an
+  // event of its own.
+  Position drafts_at_once() {
+    const Latency &latency = simulation_.drafter;
+    const bool alike = synthetic_ != nullptr && simulation_.session.vocab_size < 0 &&
+                       latency.jitter == 0 &&
+                       drafter_.span.end - drafter_.span.start == latency.tpot;
+    if (!alike || session_.committed() > task_.from) {
+      return 1;
+    }
+    const Position most = task_.max_drafts;
+    return freest() == nullptr ? most : std::clamp<Position>(session_.drafts_to_window(), 1, most);
   }
 
   // The server that came free last has the longest cached prefix.
@@ -117,7 +154,9 @@ private:
   }
 
   void start(VirtualServer &server, char kind, JobId job, Position first, Position window) {
-    const std::uint64_t key = mix(simulation_.seed) ^ mix(++forwards_);
+    ++forwards_;
+    draft_forwards_ += kind == 'd' ? 1 : 0;
+    const std::uint64_t key = mix(simulation_.seed) ^ mix(forwards_);
     Nanos length = forward_ns(latency(server), !server.warm, window, key);
     if (kind == 'p') {
       length = std::max<Nanos>(0, length - latency(server).tpot);
@@ -133,7 +172,8 @@ private:
   }
 
   Nanos next_end() const {
-    Nanos end = drafter_.busy ? drafter_.span.end : std::numeric_limits<Nanos>::max();
+    Nanos end = drafter_.busy ? drafter_.span.end + (drafts_in_hand_ - 1) * simulation_.drafter.tpot
+                              : std::numeric_limits<Nanos>::max();
     for (const VirtualServer &server : targets_) {
       if (server.busy) {
         end = std::min(end, server.span.end);
@@ -151,10 +191,7 @@ private:
     }
     const std::int64_t wasted = session_.metrics().wasted_verifies;
     const std::int64_t emitted = session_.metrics().emitted;
-    if (server.span.kind == 'd') {
-      const Draft draft = model_.draft(draft_path(server));
-      session_.drafted(server.job, {&draft, 1});
-    } else if (server.span.kind == 'v') {
+    if (server.span.kind == 'v') {
       session_.judged(server.job, model_.judge(server.path, server.span.first,
                                                session_.frontier_draft(server.job), session_));
     }
@@ -164,11 +201,41 @@ private:
     follow();
   }
 
+  // The drafts that exist by now. If another one is being made, it began with the Session as it is.
+  void complete_drafts() {
+    SpanRecord &span = drafter_.span;
+    if (!drafter_.busy || span.end > now_) {
+      return;
+    }
+    drafts_.clear();
+    while (true) {
+      drafts_.push_back(drafts_in_hand_ == 1 ? model_.draft(draft_path())
+                                             : synthetic_->draft_at(span.first));
+      account(span);
+      if (span.end == now_) {
+        break;
+      }
+      span = SpanRecord{-1, 'd', span.end, span.end + simulation_.drafter.tpot, span.first + 1};
+      ++forwards_;
+      ++draft_forwards_;
+      if (span.end > now_) {
+        break;
+      }
+    }
+    session_.drafted(drafter_.job, drafts_);
+    drafter_.busy = span.end > now_;
+    if (drafter_.busy) {
+      task_ = session_.take_draft();
+      drafter_.job = task_.job;
+    }
+    follow();
+  }
+
   // A draft is made behind the path as it was when its task began; drafts alone may have been
   // replaced by equal committed tokens since.
-  std::span<const Token> draft_path(const VirtualServer &server) const {
+  std::span<const Token> draft_path() const {
     const auto path = session_.path();
-    return path.first(std::min(path.size(), static_cast<std::size_t>(server.span.first)));
+    return path.first(std::min(path.size(), static_cast<std::size_t>(task_.from)));
   }
 
   void free(VirtualServer &server, Fate fate) {
@@ -176,9 +243,13 @@ private:
     server.freed_at = now_;
     server.span.fate = fate;
     server.span.end = now_;
-    (server.index < 0 ? result_.drafter_busy : result_.target_busy) += now_ - server.span.start;
+    account(server.span);
+  }
+
+  void account(const SpanRecord &span) {
+    (span.server < 0 ? result_.drafter_busy : result_.target_busy) += span.end - span.start;
     if (simulation_.record) {
-      result_.record.spans.push_back(server.span);
+      result_.record.spans.push_back(span);
     }
   }
 
@@ -201,6 +272,9 @@ private:
       result_.tokens.push_back(row.token);
     }
     for (const JobId job : session_.take_stale()) {
+      if (job == task_.job) {
+        task_.max_drafts = 1; // the one being made, where it cannot be stopped
+      }
       stop(drafter_, job);
       for (VirtualServer &server : targets_) {
         stop(server, job);
@@ -217,11 +291,16 @@ private:
 
   const Simulation &simulation_;
   VirtualModel &model_;
+  SyntheticModel *synthetic_;
   Session session_;
   std::vector<VirtualServer> targets_;
   VirtualServer drafter_;
+  DraftTask task_;              // the drafter's latest
+  Position drafts_in_hand_ = 0; // drafts of it that are reported together
+  std::vector<Draft> drafts_;
   Nanos now_ = 0;
-  std::uint64_t forwards_ = 0;
+  std::uint64_t forwards_ = 0; // begun, prefills included
+  std::int64_t draft_forwards_ = 0;
   SimulationResult result_;
 };
 
@@ -249,9 +328,12 @@ SimulationResult simulate(const Simulation &simulation) {
   SyntheticModel synthetic(
       simulation.right.has_value()
           ? SyntheticIds(simulation.seed, *simulation.right, simulation.prompt_tokens)
-          : SyntheticIds(simulation.seed, simulation.acceptance));
-  VirtualModel &model = simulation.model != nullptr ? *simulation.model : synthetic;
-  return VirtualClock(simulation, model).run();
+          : SyntheticIds(simulation.seed, simulation.acceptance),
+      simulation.prompt_tokens);
+  if (simulation.model != nullptr) {
+    return VirtualClock(simulation, *simulation.model, nullptr).run();
+  }
+  return VirtualClock(simulation, synthetic, &synthetic).run();
 }
 
 } // namespace dsi

@@ -45,7 +45,8 @@ struct SimulationResult {
   RunRecord record; // where asked for
 };
 
-// Throws std::invalid_argument naming the input. Cost: about 1 us per forward.
+// Throws std::invalid_argument naming the input. Cost: about 0.1 us per verification, 0.02 us per
+// draft where several can be one event: without jitter, with ids of the clock's own.
 SimulationResult simulate(const Simulation &simulation);
 
 } // namespace dsi
