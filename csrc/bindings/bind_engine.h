@@ -26,6 +26,7 @@ void bind_servers(nanobind::module_ &module);
 void bind_engine(nanobind::module_ &module);
 void bind_session(nanobind::module_ &module);
 void bind_simulate(nanobind::module_ &module);
+void bind_sweep(nanobind::module_ &module);
 void bind_kernels(nanobind::module_ &module);
 
 } // namespace dsi::py

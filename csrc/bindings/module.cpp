@@ -36,6 +36,7 @@ NB_MODULE(_core, module) {
   dsi::py::bind_sampling(module);
   dsi::py::bind_session(module);
   dsi::py::bind_simulate(module);
+  dsi::py::bind_sweep(module);
   dsi::py::bind_tree(module);
   dsi::py::bind_kernels(module);
   dsi::py::bind_vocabulary(module);
