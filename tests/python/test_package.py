@@ -51,7 +51,9 @@ def test_wheel_contents() -> None:
     assert sum(re.fullmatch(r"dsi_native/_core\..*\.so", f) is not None for f in files) == 1
     assert {"dsi_native/_core.pyi", "dsi_native/py.typed", "dsi_native/__init__.py"} <= files
     allowed = {".py", ".pyi", ".so", ".typed", ".pyc"}
-    assert {f for f in files if Path(f).suffix not in allowed} == set()
+    prompts = {f for f in files if re.fullmatch(r"dsi_native/experiments/prompts/\w+\.txt", f)}
+    assert {f for f in files - prompts if Path(f).suffix not in allowed} == set()
+    assert len(prompts) == len(list((ROOT / "python/dsi_native/experiments/prompts").iterdir()))
     tops = {f.parts[0] for f in DIST.files or []} - {"..", "dsi_native"}
     assert tops == {f"dsi_native-{DIST.version}.dist-info"}
 
@@ -65,7 +67,8 @@ def test_license_is_shipped() -> None:
 def test_base_install_needs_numpy_only() -> None:
     base = [r for r in DIST.requires or [] if "extra ==" not in r]
     assert [re.match(r"[\w-]+", r)[0] for r in base] == ["numpy"]
-    assert set(DIST.metadata.get_all("Provides-Extra")) == {"torch", "hf", "cli", "triton", "dev"}
+    extras = {"torch", "hf", "cli", "plots", "triton", "dev"}
+    assert set(DIST.metadata.get_all("Provides-Extra")) == extras
 
 
 def test_extension_links_no_framework() -> None:
