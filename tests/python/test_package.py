@@ -53,7 +53,7 @@ def test_wheel_contents() -> None:
     allowed = {".py", ".pyi", ".so", ".typed", ".pyc"}
     prompts = {f for f in files if re.fullmatch(r"dsi_native/experiments/prompts/\w+\.txt", f)}
     assert {f for f in files - prompts if Path(f).suffix not in allowed} == set()
-    assert len(prompts) == len(list((ROOT / "python/dsi_native/experiments/prompts").iterdir()))
+    assert len(prompts) == len(list((ROOT / "python/dsi_native/experiments/prompts").glob("*.txt")))
     tops = {f.parts[0] for f in DIST.files or []} - {"..", "dsi_native"}
     assert tops == {f"dsi_native-{DIST.version}.dist-info"}
 
