@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 import dsi_native
-from dsi_native.cli import doctor, generate, measure, plan, simulate, vocab
+from dsi_native.cli import doctor, generate, heatmap, measure, plan, simulate, vocab
 from dsi_native.errors import InvalidArgument
 
 __all__ = ["app", "run"]
@@ -44,6 +44,7 @@ for _command in (
     plan.plan,
     measure.measure,
     simulate.simulate,
+    heatmap.heatmap,
     vocab.vocab,
     doctor.doctor,
 ):
