@@ -31,13 +31,14 @@ void bind_sweep(nb::module_ &module) {
           "__init__",
           [](Sweep *self, std::vector<double> drafter_latencies, std::vector<double> acceptances,
              int max_lookahead, int sp, std::int64_t tokens, int repeats, std::uint64_t seed,
-             int threads) {
+             bool equation_1, int threads) {
             new (self) Sweep({std::move(drafter_latencies), std::move(acceptances), max_lookahead,
-                              sp, tokens, repeats, seed},
+                              sp, tokens, repeats, seed, equation_1},
                              threads);
           },
           nb::arg("drafter_latencies"), nb::arg("acceptances"), nb::arg("max_lookahead"),
-          nb::arg("sp"), nb::arg("tokens"), nb::arg("repeats"), nb::arg("seed"), nb::arg("threads"))
+          nb::arg("sp"), nb::arg("tokens"), nb::arg("repeats"), nb::arg("seed"),
+          nb::arg("equation_1"), nb::arg("threads"))
       .def(
           "advance",
           [](Sweep &self, double budget_s) {

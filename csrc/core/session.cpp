@@ -211,6 +211,7 @@ void Session::judged(JobId job, std::vector<JudgedRow> rows) {
     // Rows behind a mismatch may be missing; what is not there is not covered.
     window->window = std::min(window->window, static_cast<Position>(rows.size()) - 1);
     window->state = Window::State::kJudged;
+    emitted_.reserve(emitted_.size() + rows.size());
     window->rows = std::move(rows);
     advance();
   }

@@ -11,43 +11,32 @@ namespace {
 
 class SyntheticModel final : public VirtualModel {
 public:
-  SyntheticModel(SyntheticIds ids, Position prompt_tokens)
-      : ids_(std::move(ids)), prompt_tokens_(prompt_tokens) {}
+  explicit SyntheticModel(SyntheticText &text) : text_(text) {}
 
   Draft draft(std::span<const Token> path) override {
-    return draft_at(static_cast<Position>(path.size()));
+    return Draft{text_.at(static_cast<Position>(path.size())).draft, nullptr};
   }
-  Draft draft_at(Position position) { return Draft{at(position).draft, nullptr}; }
+  void drafts(Position first, std::size_t count, std::vector<Draft> &drafts) {
+    drafts.resize(count);
+    for (Draft &draft : drafts) {
+      draft.id = text_.at(first++).draft;
+    }
+  }
 
   std::vector<JudgedRow> judge(std::span<const Token> path, Position first,
                                const Draft * /*frontier*/, const Session & /*session*/) override {
-    std::vector<JudgedRow> rows;
-    rows.reserve(path.size() - static_cast<std::size_t>(first) + 1);
-    for (Position position = first; position <= static_cast<Position>(path.size()); ++position) {
-      rows.push_back(JudgedRow{at(position).target, 0.0F, {}});
+    return rows(first, static_cast<Position>(path.size()) - first);
+  }
+  std::vector<JudgedRow> rows(Position first, Position window) {
+    std::vector<JudgedRow> rows(static_cast<std::size_t>(window) + 1);
+    for (JudgedRow &row : rows) {
+      row.token = text_.at(first++).target;
     }
     return rows;
   }
 
 private:
-  struct Pair {
-    Token target = -1;
-    Token draft = -1;
-  };
-
-  // Behind a rejection positions are drafted again, so each pair is kept.
-  const Pair &at(Position position) {
-    const auto index = static_cast<std::size_t>(position - prompt_tokens_);
-    while (pairs_.size() <= index) {
-      const Position next = prompt_tokens_ + static_cast<Position>(pairs_.size());
-      pairs_.push_back(Pair{ids_.target(next), ids_.draft(next)});
-    }
-    return pairs_[index];
-  }
-
-  SyntheticIds ids_;
-  Position prompt_tokens_;
-  std::vector<Pair> pairs_; // from the first new position on
+  SyntheticText &text_;
 };
 
 struct VirtualServer {
@@ -165,7 +154,7 @@ private:
     server.warm = true;
     server.job = job;
     server.span = SpanRecord{server.index, kind, now_, now_ + length, first, window, Fate::kUsed};
-    if (kind == 'v') {
+    if (kind == 'v' && synthetic_ == nullptr) { // ids of the clock's own are a matter of positions
       const auto path = session_.path().first(static_cast<std::size_t>(first + window));
       server.path.assign(path.begin(), path.end());
     }
@@ -192,13 +181,18 @@ private:
     const std::int64_t wasted = session_.metrics().wasted_verifies;
     const std::int64_t emitted = session_.metrics().emitted;
     if (server.span.kind == 'v') {
-      session_.judged(server.job, model_.judge(server.path, server.span.first,
-                                               session_.frontier_draft(server.job), session_));
+      session_.judged(server.job, rows(server));
     }
     const bool in_vain =
         session_.metrics().wasted_verifies > wasted && session_.metrics().emitted == emitted;
     free(server, in_vain ? Fate::kWasted : Fate::kUsed);
     follow();
+  }
+
+  std::vector<JudgedRow> rows(const VirtualServer &server) {
+    return synthetic_ != nullptr ? synthetic_->rows(server.span.first, server.span.window)
+                                 : model_.judge(server.path, server.span.first,
+                                                session_.frontier_draft(server.job), session_);
   }
 
   // The drafts that exist by now. If another one is being made, it began with the Session as it is.
@@ -207,20 +201,11 @@ private:
     if (!drafter_.busy || span.end > now_) {
       return;
     }
-    drafts_.clear();
-    while (true) {
-      drafts_.push_back(drafts_in_hand_ == 1 ? model_.draft(draft_path())
-                                             : synthetic_->draft_at(span.first));
+    if (drafts_in_hand_ == 1) {
+      drafts_.assign(1, model_.draft(draft_path()));
       account(span);
-      if (span.end == now_) {
-        break;
-      }
-      span = SpanRecord{-1, 'd', span.end, span.end + simulation_.drafter.tpot, span.first + 1};
-      ++forwards_;
-      ++draft_forwards_;
-      if (span.end > now_) {
-        break;
-      }
+    } else {
+      complete_several(span);
     }
     session_.drafted(drafter_.job, drafts_);
     drafter_.busy = span.end > now_;
@@ -229,6 +214,30 @@ private:
       drafter_.job = task_.job;
     }
     follow();
+  }
+
+  // Leaves `span` at the last of them, or at the one being made.
+  void complete_several(SpanRecord &span) {
+    const Nanos tpot = simulation_.drafter.tpot;
+    const Position more = (now_ - span.end) / tpot; // behind the first one
+    synthetic_->drafts(span.first, static_cast<std::size_t>(more) + 1, drafts_);
+    const Position begun = more + (span.end + more * tpot < now_ ? 1 : 0);
+    forwards_ += static_cast<std::uint64_t>(begun);
+    draft_forwards_ += begun;
+    if (simulation_.record) {
+      for (Position i = 0; i <= more; ++i) {
+        result_.record.spans.push_back(span);
+        result_.record.spans.back().start += i * tpot;
+        result_.record.spans.back().end += i * tpot;
+        result_.record.spans.back().first += i;
+      }
+    }
+    result_.drafter_busy += span.end - span.start + more * tpot;
+    if (begun > 0) {
+      span.start = span.end + (begun - 1) * tpot;
+      span.end = span.start + tpot;
+      span.first += begun;
+    }
   }
 
   // A draft is made behind the path as it was when its task began; drafts alone may have been
@@ -325,14 +334,17 @@ SimulationResult simulate(const Simulation &simulation) {
   check(simulation.acceptance >= 0 && simulation.acceptance <= 1, "acceptance: between 0 and 1");
   check(simulation.target, "target: needs tpot > 0, ttft >= 0, growth >= 0, 0 <= jitter < 1");
   check(simulation.drafter, "drafter: needs tpot > 0, ttft >= 0, growth >= 0, 0 <= jitter < 1");
-  SyntheticModel synthetic(
-      simulation.right.has_value()
-          ? SyntheticIds(simulation.seed, *simulation.right, simulation.prompt_tokens)
-          : SyntheticIds(simulation.seed, simulation.acceptance),
-      simulation.prompt_tokens);
   if (simulation.model != nullptr) {
     return VirtualClock(simulation, *simulation.model, nullptr).run();
   }
+  std::optional<SyntheticText> own;
+  if (simulation.text == nullptr) {
+    own.emplace(simulation.right.has_value()
+                    ? SyntheticIds(simulation.seed, *simulation.right, simulation.prompt_tokens)
+                    : SyntheticIds(simulation.seed, simulation.acceptance),
+                simulation.prompt_tokens);
+  }
+  SyntheticModel synthetic(simulation.text != nullptr ? *simulation.text : *own);
   return VirtualClock(simulation, synthetic, &synthetic).run();
 }
 

@@ -31,7 +31,8 @@ struct Simulation {
   std::uint64_t seed = 0;
   double acceptance = 0.0;
   std::optional<std::vector<bool>> right; // overrides `acceptance`
-  VirtualModel *model = nullptr;          // overrides both; not owned
+  SyntheticText *text = nullptr;          // overrides both: kept for many runs; not owned
+  VirtualModel *model = nullptr;          // overrides all three; not owned
   bool record = false;                    // keep every span and commit
 };
 

@@ -33,11 +33,12 @@ SweepGrid checked(SweepGrid grid) {
   check(!grid.acceptances.empty(), "acceptances", "at least one is needed");
   check(grid.sp >= 1, "sp", got("at least 1 target server is needed", grid.sp));
   check(grid.tokens >= 1, "tokens", got("at least 1 is needed", grid.tokens));
+  check(grid.max_lookahead >= 1, "max_lookahead", got("at least 1 is needed", grid.max_lookahead));
   check(grid.repeats >= 1, "repeats", got("at least 1 is needed", grid.repeats));
   for (const double latency : grid.drafter_latencies) {
     check(std::isfinite(latency) && std::llround(latency * kTarget) > 0, "drafter_latencies",
           got("a millionth of a target forward or more is needed", latency));
-    const int least = least_lookahead(1.0, latency, grid.sp);
+    const int least = grid.equation_1 ? least_lookahead(1.0, latency, grid.sp) : 1;
     check(grid.max_lookahead >= least, "max_lookahead",
           got("Equation 1 asks for " + std::to_string(least) + " at a drafter latency of " +
                   std::to_string(latency),
@@ -110,7 +111,11 @@ void Sweep::work(std::optional<Open> &open, Nanos deadline) {
 
 std::optional<Sweep::Open> Sweep::next_cell() {
   const std::size_t number = taken_.fetch_add(1, std::memory_order_relaxed);
-  return number < total() ? std::optional(Open{number * stride_ % total()}) : std::nullopt;
+  if (number >= total()) {
+    return std::nullopt;
+  }
+  const std::size_t cell = number * stride_ % total();
+  return Open{cell, Mode::kNonSI, 1, 0, texts_of(cell)};
 }
 
 bool Sweep::step(Open &open) {
@@ -119,7 +124,7 @@ bool Sweep::step(Open &open) {
   const double mean = static_cast<double>(sum) / (static_cast<double>(kTarget) * grid_.repeats);
   if (open.mode == Mode::kNonSI) {
     cell.non_si = mean;
-    open = Open{open.cell, Mode::kSI, 1};
+    open = Open{open.cell, Mode::kSI, 1, 0, std::move(open.texts)};
     return true;
   }
   const bool si = open.mode == Mode::kSI;
@@ -132,12 +137,12 @@ bool Sweep::step(Open &open) {
     return true;
   }
   if (si) {
-    open = Open{open.cell, Mode::kDSI, least_lookahead_of(open.cell)};
+    open = Open{open.cell, Mode::kDSI, first_dsi_lookahead(open.cell), 0, std::move(open.texts)};
   }
   return si;
 }
 
-Nanos Sweep::run_ns(const Open &open) {
+Nanos Sweep::run_ns(Open &open) {
   Simulation simulation;
   Policy &policy = simulation.session.policy;
   policy.mode = open.mode;
@@ -150,11 +155,10 @@ Nanos Sweep::run_ns(const Open &open) {
   simulation.target.ttft = simulation.target.tpot = kTarget;
   simulation.drafter.ttft = simulation.drafter.tpot =
       std::llround(drafter_latency(open.cell) * kTarget);
-  simulation.acceptance = grid_.acceptances[open.cell % grid_.acceptances.size()];
   Nanos sum = 0;
   std::int64_t forwards = 0;
-  for (int repeat = 0; repeat < grid_.repeats; ++repeat) {
-    simulation.seed = grid_.seed + static_cast<std::uint64_t>(repeat);
+  for (SyntheticText &text : open.texts) {
+    simulation.text = &text;
     const SimulationResult result = simulate(simulation);
     sum += result.total;
     forwards += result.metrics.verifies + result.metrics.draft_jobs;
@@ -163,12 +167,22 @@ Nanos Sweep::run_ns(const Open &open) {
   return sum;
 }
 
+std::vector<SyntheticText> Sweep::texts_of(std::size_t cell) const {
+  const double acceptance = grid_.acceptances[cell % grid_.acceptances.size()];
+  std::vector<SyntheticText> texts;
+  for (int repeat = 0; repeat < grid_.repeats; ++repeat) {
+    const std::uint64_t seed = grid_.seed + static_cast<std::uint64_t>(repeat);
+    texts.emplace_back(SyntheticIds(seed, acceptance), Simulation{}.prompt_tokens);
+  }
+  return texts;
+}
+
 double Sweep::drafter_latency(std::size_t cell) const {
   return grid_.drafter_latencies[cell / grid_.acceptances.size()];
 }
 
-int Sweep::least_lookahead_of(std::size_t cell) const {
-  return least_lookahead(1.0, drafter_latency(cell), grid_.sp);
+int Sweep::first_dsi_lookahead(std::size_t cell) const {
+  return grid_.equation_1 ? least_lookahead(1.0, drafter_latency(cell), grid_.sp) : 1;
 }
 
 int Sweep::widest_lookahead() const {

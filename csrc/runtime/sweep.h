@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "core/latency.h"
 #include "core/types.h"
 
 namespace dsi {
@@ -20,6 +21,7 @@ struct SweepGrid {
   std::int64_t tokens = 100;             // new tokens of a run, S in the paper
   int repeats = 5; // runs with seeds seed, seed+1, ..., the same in every cell
   std::uint64_t seed = 0;
+  bool equation_1 = false; // DSI: only lookaheads that Equation 1 allows, as in the paper
 };
 
 // Mean time of a run, in target forwards; the least of the fastest lookaheads.
@@ -33,8 +35,7 @@ struct SweepCell {
 
 // Work that is done in stretches: between two calls of advance() nothing runs, so there is nothing
 // to end. All of it is computed but the lookaheads from tokens-1 on, which are one: no chain of
-// drafts is longer, since the target's own token is the last. DSI's lookaheads start at the least
-// one that Equation 1 allows.
+// drafts is longer, since the target's own token is the last.
 //
 // Constant forwards that can be stopped, TTFT = TPOT, every server prefilled: the policy is that of
 // `Configuration` in Python. The cells do not depend on `threads`.
@@ -62,14 +63,16 @@ private:
     std::size_t cell = 0;
     Mode mode = Mode::kNonSI;
     int lookahead = 1;
-    Nanos best = 0; // summed over repeats, of `mode`
+    Nanos best = 0;                        // summed over repeats, of `mode`
+    std::vector<SyntheticText> texts = {}; // one for each repeat, the same in all modes
   };
 
   void work(std::optional<Open> &open, Nanos deadline);
   std::optional<Open> next_cell();
   bool step(Open &open); // false: the cell is done
-  Nanos run_ns(const Open &open);
-  int least_lookahead_of(std::size_t cell) const;
+  Nanos run_ns(Open &open);
+  std::vector<SyntheticText> texts_of(std::size_t cell) const;
+  int first_dsi_lookahead(std::size_t cell) const;
   int widest_lookahead() const;
   double drafter_latency(std::size_t cell) const;
 

@@ -55,7 +55,8 @@ double mean(const SweepGrid &grid, double latency, double acceptance, Mode mode,
 
 std::tuple<double, int> best(const SweepGrid &grid, double latency, double acceptance, Mode mode) {
   std::tuple<double, int> least{std::numeric_limits<double>::infinity(), 0};
-  const int first = mode == Mode::kDSI ? least_lookahead(1.0, latency, grid.sp) : 1;
+  const bool bound = mode == Mode::kDSI && grid.equation_1;
+  const int first = bound ? least_lookahead(1.0, latency, grid.sp) : 1;
   for (int lookahead = first; lookahead <= grid.max_lookahead; ++lookahead)
     least = std::min(least, {mean(grid, latency, acceptance, mode, lookahead), lookahead});
   return least;
@@ -76,7 +77,9 @@ void check_same(const Sweep &one, const Sweep &other) {
 } // namespace
 
 TEST_CASE("sweep: every cell has the best of all lookaheads, those behind tokens-1 included") {
-  const SweepGrid grid = small_grid();
+  SweepGrid grid = small_grid();
+  SUBCASE("of those that Equation 1 allows") { grid.equation_1 = true; }
+  SUBCASE("of all") { grid.equation_1 = false; }
   Sweep sweep(grid, 2);
   REQUIRE(sweep.advance(kForever));
   CHECK(sweep.done() == sweep.total());
@@ -141,7 +144,11 @@ TEST_CASE("sweep: a wrong grid is refused by name") {
   refused("acceptances", [](SweepGrid &grid) { grid.acceptances.clear(); });
   refused("acceptances", [](SweepGrid &grid) { grid.acceptances[1] = 1.1; });
   refused("acceptances", [&](SweepGrid &grid) { grid.acceptances[1] = nan; });
-  refused("max_lookahead", [](SweepGrid &grid) { grid.max_lookahead = 33; }); // 1/(3*0.01) is 34
+  refused("max_lookahead", [](SweepGrid &grid) { grid.max_lookahead = 0; });
+  refused("max_lookahead", [](SweepGrid &grid) {
+    grid.equation_1 = true;
+    grid.max_lookahead = 33; // 1/(3*0.01) is 34
+  });
   refused("sp", [](SweepGrid &grid) { grid.sp = 0; });
   refused("tokens", [](SweepGrid &grid) { grid.tokens = 0; });
   refused("repeats", [](SweepGrid &grid) { grid.repeats = 0; });

@@ -71,6 +71,16 @@ def test_theorem_1_in_every_cell(small: Heatmap) -> None:
         small.panel("e")
 
 
+def test_equation_1_costs_dsi_something_where_servers_are_few() -> None:
+    few = Grid((0.01,), tuple(i / 10 for i in range(3, 7)), tokens=60, repeats=5)
+    free, held = heatmap(few), heatmap(Grid(**{**vars(few), "equation_1": True}))
+    assert (held.dsi_lookahead >= 15).all()  # 1 / (7 * 0.01)
+    assert (free.dsi < held.dsi).all()
+    # The paper's rule lets SI, at its best lookahead, win here; drafts that wait do not.
+    assert slower_share(held.panel("b")) > 0
+    assert slower_share(free.panel("b")) == 0
+
+
 def test_threads_change_nothing(small: Heatmap) -> None:
     other = heatmap(SMALL, threads=3)
     assert (other.dsi == small.dsi).all() and (other.si_lookahead == small.si_lookahead).all()
@@ -108,7 +118,9 @@ def test_what_progress_raises_ends_the_run() -> None:
         ({"acceptances": (0.5, 1.5)}, "acceptances"),
         ({"drafter_latencies": (0.0, 0.5)}, "drafter_latencies"),
         ({"drafter_latencies": ()}, "drafter_latencies"),
-        ({"max_lookahead": 3}, "max_lookahead"),  # Equation 1 asks for 4 at a latency of 0.05
+        ({"max_lookahead": 0}, "max_lookahead"),
+        # Equation 1 asks for 4 at a latency of 0.05.
+        ({"max_lookahead": 3, "equation_1": True}, "max_lookahead"),
         ({"drafter_latencies": (0.5, 0.5)}, "drafter_latencies"),
         ({"acceptances": (0.5, 0.1)}, "acceptances"),
         ({"seed": -1}, "seed"),
@@ -214,7 +226,7 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch
         (["--acceptances", "x"], "--acceptances"),
         (["--sp", "0"], "--sp"),
         (["--threads", "0"], "--threads"),
-        (["--max-lookahead", "1", "--latencies", "0.05"], "--max-lookahead"),
+        (["--max-lookahead", "1", "--latencies", "0.05", "--equation-1"], "--max-lookahead"),
         (["-o", "x.pdf"], "--output"),
         (["-o", "no/such/folder/x.csv"], "--output"),
         (["--from", "README.md"], "--from"),

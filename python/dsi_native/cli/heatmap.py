@@ -44,6 +44,14 @@ def heatmap(
     sp: Annotated[
         int, typer.Option("--sp", help="Target servers of DSI.", rich_help_panel=GRID)
     ] = _PAPER.sp,
+    equation_1: Annotated[
+        bool,
+        typer.Option(
+            "--equation-1",
+            help="Hold DSI to lookaheads that Equation 1 allows, as the paper does.",
+            rich_help_panel=GRID,
+        ),
+    ] = False,
     tokens: Annotated[
         int, typer.Option(help="New tokens of a run.", rich_help_panel=GRID)
     ] = _PAPER.tokens,
@@ -97,6 +105,7 @@ def heatmap(
             "tokens": tokens,
             "repeats": repeats,
             "seed": seed,
+            "equation_1": equation_1,
         }
         try:
             result = _run(Grid(**asked), threads)
@@ -172,10 +181,10 @@ def _run(grid: Grid, threads: int | None) -> Heatmap:
 
 def _with_option(message: str) -> str:
     """Errors begin with the name of the argument; the user knows the option."""
-    names = {"drafter_latencies": "latencies", "max_lookahead": "max-lookahead"}
+    names = {"drafter_latencies": "latencies"}
     found = re.match(r"\w+", message)
     assert found is not None
-    return f"--{names.get(found[0], found[0])}{message[found.end() :]}"
+    return f"--{names.get(found[0], found[0]).replace('_', '-')}{message[found.end() :]}"
 
 
 def _what(result: Heatmap) -> str:
@@ -185,7 +194,7 @@ def _what(result: Heatmap) -> str:
         f"drafter latency {latencies[0]:g} to {latencies[-1]:g} target forwards, acceptance "
         f"{acceptances[0]:g} to {acceptances[-1]:g}: {len(latencies)} x {len(acceptances)} cells",
         f"{grid.tokens} tokens, SP = {grid.sp}, best lookahead up to {grid.max_lookahead}, "
-        f"mean of {grid.repeats}, virtual clock",
+        f"mean of {grid.repeats}, virtual clock" + ", Equation 1" * grid.equation_1,
     ]
     if result.seconds is not None and result.forwards is not None:
         lines.append(
