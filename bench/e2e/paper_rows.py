@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import statistics
-from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from dsi_native import _core
+from dsi_native.experiments.paper import PaperRow, paper_rows
 
-ROWS = json.loads((Path(__file__).parent.parent / "data" / "paper_rows.json").read_text())["rows"]
 SP, TOKENS, RUNS = 7, 50, 300
 
 
-def mean_s(row: dict, mode: _core.Mode, lookahead: int) -> float:
+def mean_s(row: PaperRow, mode: _core.Mode, lookahead: int) -> float:
     """Seconds for 50 tokens, TTFT = TPOT, forwards that can be stopped; mean over seeds."""
-    target, drafter = row["target_ms"], row["drafter_ms"]
+    target, drafter = row.target_ms, row.drafter_ms
     policy = _core.Policy()
     policy.mode, policy.lookahead = mode, lookahead
     policy.run_ahead = _core.default_run_ahead(target, drafter, lookahead, SP)
@@ -29,7 +27,7 @@ def mean_s(row: dict, mode: _core.Mode, lookahead: int) -> float:
             TOKENS,
             _core.Latency(target * 1e-3),
             _core.Latency(drafter * 1e-3),
-            row["acceptance"],
+            row.acceptance,
             seed=seed,
         )["total_s"]
         for seed in range(runs)
@@ -39,15 +37,15 @@ def mean_s(row: dict, mode: _core.Mode, lookahead: int) -> float:
 def main() -> None:
     table = Table("target, data set", "a", "d/T", "non-SI s", "SI s (lookahead)", "DSI s",
                   "DSI over non-SI", "DSI over SI")  # fmt: skip
-    for row in ROWS:
+    for row in paper_rows():
         non_si = mean_s(row, _core.Mode.NON_SI, 1)
         si, best = min((mean_s(row, _core.Mode.SI, k), k) for k in range(1, 13))
-        least = _core.least_lookahead(row["target_ms"], row["drafter_ms"], SP)
+        least = _core.least_lookahead(row.target_ms, row.drafter_ms, SP)
         dsi = mean_s(row, _core.Mode.DSI, least)
         table.add_row(
-            f"{row['target']}, {row['dataset']}",
-            f"{row['acceptance']:.2f}",
-            f"{row['drafter_ms'] / row['target_ms']:.2f}",
+            row.name,
+            f"{row.acceptance:.2f}",
+            f"{row.drafter_ms / row.target_ms:.2f}",
             f"{non_si:.2f}",
             f"{si:.2f} ({best})",
             f"{dsi:.2f}",

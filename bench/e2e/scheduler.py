@@ -16,10 +16,10 @@ from typing import Any
 
 from rig import report
 from rig.drivers import Script, precise_sleeps, run_asyncio, run_threads
-from rig.inputs import PaperRow, paper_rows
 
 import dsi_native
 from dsi_native import _core
+from dsi_native.experiments.paper import PaperRow, paper_rows
 
 SP = 7
 TOKENS = 50
@@ -33,7 +33,8 @@ class Case:
 
     def __init__(self, row: PaperRow, seed: int, ttft: bool) -> None:
         self.row, self.seed = row, seed
-        t, d = row.target_s, row.drafter_s
+        t, d = row.target_ms * 1e-3, row.drafter_ms * 1e-3
+        self.target_s, self.drafter_s = t, d
         self.lookahead = _core.least_lookahead(t, d, SP)
         self.run_ahead = _core.default_run_ahead(t, d, self.lookahead, SP)
         self.target_ttft_s = t * row.target_ttft_ratio if ttft else t
@@ -46,7 +47,7 @@ class Case:
         policy.mode = _core.Mode.DSI
         policy.lookahead = self.lookahead
         policy.run_ahead = self.run_ahead
-        policy.prefill = self.target_ttft_s > self.row.target_s  # otherwise it takes no time
+        policy.prefill = self.target_ttft_s > self.target_s  # otherwise it takes no time
         return policy
 
     def _simulate(self, acceptance: float, tokens: int) -> dict[str, Any]:
@@ -54,15 +55,15 @@ class Case:
             self.policy(),
             SP,
             tokens,
-            _core.Latency(self.row.target_s, self.target_ttft_s),
-            _core.Latency(self.row.drafter_s, self.drafter_ttft_s),
+            _core.Latency(self.target_s, self.target_ttft_s),
+            _core.Latency(self.drafter_s, self.drafter_ttft_s),
             acceptance,
             seed=self.seed,
         )
 
     def run_native(self) -> tuple[float, list[int]]:
         """Seconds from submit to the output in Python, and the tokens."""
-        t, d = self.row.target_s, self.row.drafter_s
+        t, d = self.target_s, self.drafter_s
         target = dsi_native.SimulatedModel(t, ttft_s=self.target_ttft_s, seed=self.seed)
         drafter = dsi_native.SimulatedModel(
             d, ttft_s=self.drafter_ttft_s, acceptance=self.row.acceptance, seed=self.seed
@@ -81,8 +82,7 @@ class Case:
         targets = [0, *self.virtual["tokens"]]
         right = self._rights()
         drafts = [i if ok else (i + 1) % 50000 for i, ok in zip(targets, right, strict=True)]
-        row = self.row
-        return Script(self.policy(), SP, TOKENS, row.target_s, row.drafter_s, targets, drafts)
+        return Script(self.policy(), SP, TOKENS, self.target_s, self.drafter_s, targets, drafts)
 
     def _rights(self) -> list[bool]:
         """Whether the draft at each position is right, as the simulated models have it."""
@@ -123,7 +123,7 @@ def wall_over_virtual(rows: list[PaperRow], runs: int, ttft: bool) -> list[dict[
         ratios = [wall / virtual for wall, virtual in found[row.name]]
         result = {
             "row": row.name,
-            "lookahead": _core.least_lookahead(row.target_s, row.drafter_s, SP),
+            "lookahead": _core.least_lookahead(row.target_ms, row.drafter_ms, SP),
             "virtual_s": report.median(virtual for _, virtual in found[row.name]),
             "wall_s": report.median(wall for wall, _ in found[row.name]),
             "ratio": report.median(ratios),
@@ -133,8 +133,8 @@ def wall_over_virtual(rows: list[PaperRow], runs: int, ttft: bool) -> list[dict[
         shown.add_row(
             row.name,
             str(result["lookahead"]),
-            f"{row.target_s * 1e3:.1f}",
-            f"{row.drafter_s * 1e3:.1f}",
+            f"{row.target_ms:.1f}",
+            f"{row.drafter_ms:.1f}",
             f"{row.acceptance:.2f}",
             f"{result['virtual_s']:.4f}",
             f"{result['wall_s']:.4f}",
@@ -199,7 +199,7 @@ def main() -> int:
     parser.add_argument("--ttft", action="store_true", help="first forwards as slow as in Table 3")
     arguments = parser.parse_args()
     runs = arguments.runs or (15 if arguments.full else 5)
-    rows = paper_rows()
+    rows = list(paper_rows())
     chosen = [rows[i] for i in arguments.rows] if arguments.rows else rows
     facts = report.begin("scheduler: wall over virtual time")
     precise_sleeps()

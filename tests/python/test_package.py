@@ -52,7 +52,9 @@ def test_wheel_contents() -> None:
     assert {"dsi_native/_core.pyi", "dsi_native/py.typed", "dsi_native/__init__.py"} <= files
     allowed = {".py", ".pyi", ".so", ".typed", ".pyc"}
     prompts = {f for f in files if re.fullmatch(r"dsi_native/experiments/prompts/\w+\.txt", f)}
-    assert {f for f in files - prompts if Path(f).suffix not in allowed} == set()
+    data = {"dsi_native/experiments/paper_rows.json"}
+    assert data <= files
+    assert {f for f in files - prompts - data if Path(f).suffix not in allowed} == set()
     assert len(prompts) == len(list((ROOT / "python/dsi_native/experiments/prompts").glob("*.txt")))
     tops = {f.parts[0] for f in DIST.files or []} - {"..", "dsi_native"}
     assert tops == {f"dsi_native-{DIST.version}.dist-info"}

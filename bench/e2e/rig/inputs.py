@@ -1,18 +1,14 @@
-"""The prompts that the package ships and the rows of bench/data."""
+"""The prompts that the package ships."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dsi_native.errors import InvalidArgument
 from dsi_native.experiments import prompts as prompts_of_package
-
-_BENCH = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True)
@@ -33,31 +29,3 @@ def prompts(count: int) -> list[Prompt]:
     except InvalidArgument as error:
         raise SystemExit(f"--{error}") from None
     return [Prompt(**vars(prompt)) for prompt in found]
-
-
-@dataclass(frozen=True)
-class PaperRow:
-    """One configuration of the paper. Latencies in seconds, TPOT; ratios are TTFT over TPOT."""
-
-    name: str
-    target_s: float
-    drafter_s: float
-    acceptance: float
-    target_ttft_ratio: float
-    drafter_ttft_ratio: float
-
-
-def paper_rows() -> list[PaperRow]:
-    """The ten rows of arXiv 2405.14105v5, Tables 2 and 3."""
-    content = json.loads((_BENCH / "data" / "paper_rows.json").read_text())
-    return [
-        PaperRow(
-            f"{row['target']}, {row['dataset']}",
-            row["target_ms"] * 1e-3,
-            row["drafter_ms"] * 1e-3,
-            row["acceptance"],
-            row["target_ttft_ratio"],
-            row["drafter_ttft_ratio"],
-        )
-        for row in content["rows"]
-    ]
