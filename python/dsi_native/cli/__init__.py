@@ -1,4 +1,4 @@
-"""The command line `dsi`: generate, plan, vocab, doctor. Needs the extra [cli]."""
+"""The command line `dsi`, a module for each command. Needs the extra [cli]."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 import dsi_native
-from dsi_native.cli import doctor, generate, heatmap, measure, plan, simulate, vocab
+from dsi_native.cli import doctor, generate, heatmap, measure, plan, simulate, table, vocab
 from dsi_native.errors import InvalidArgument
 
 __all__ = ["app", "run"]
@@ -45,6 +45,7 @@ for _command in (
     measure.measure,
     simulate.simulate,
     heatmap.heatmap,
+    table.table,
     vocab.vocab,
     doctor.doctor,
 ):
