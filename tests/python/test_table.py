@@ -223,11 +223,11 @@ def test_the_json_is_the_apis(capsys: pytest.CaptureFixture[str], offline: Table
 
 
 def test_every_option(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    path = tmp_path / "out.csv"
+    path, more = tmp_path / "out.csv", tmp_path / "out.md"
     found = measured(tmp_path / "m.json")
     line = "--row 2 --row 7 --sp 3 --tokens 9 --repeats 4 --seed 5 --no-ttft --unstoppable "
     out, err = said(
-        capsys, line + f"--efficiency 0.5 --from {tmp_path / 'm.json'} --json -o {path}"
+        capsys, line + f"--efficiency 0.5 --from {tmp_path / 'm.json'} --json -o {path} -o {more}"
     )
     made = table(
         [2, 7], sp=3, tokens=9, repeats=4, seed=5, ttft=False, stoppable=False,
@@ -235,7 +235,7 @@ def test_every_option(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Non
     )  # fmt: skip
     assert json.loads(out) == made.to_dict()
     assert path.read_text() == made.to_csv()
-    assert err.replace("\n", "") == f"written to {path}"
+    assert err == f"wrote {path}\nwrote {more}\n" and more.read_text() == made.to_markdown()
 
 
 @pytest.mark.parametrize(
@@ -265,8 +265,8 @@ def test_it_fits_80_columns(
         ("--seed -1", "--seed must be in"),
         ("--efficiency 0", "--efficiency must be in (0, 1]"),
         ("--efficiency 1.5", "--efficiency must be in (0, 1]"),
-        ("-o table.txt", "--out must end in .json, .csv or .md, not 'table.txt'"),
-        ("-o no/where.csv", "--out: no is no folder"),
+        ("-o table.txt", "--output must end in .json, .csv or .md, not 'table.txt'"),
+        ("-o no/where.csv", "--output: no/where.csv cannot be written"),
         ("--from nowhere.json", "nowhere.json: No such file"),
     ],
 )
@@ -285,7 +285,7 @@ def test_no_rows_is_a_mistake(tmp_path: Path) -> None:
 def test_saving_where_one_cannot(offline: Table, tmp_path: Path) -> None:
     (tmp_path / "folder.md").mkdir()
     values: list[tuple[Any, str]] = [
-        (tmp_path / "folder.md", "folder.md: Is a directory"), ("x.png", "path must end in"),
+        (tmp_path / "folder.md", "folder.md cannot be written"), ("x.png", "path must end in"),
     ]  # fmt: skip
     for path, says in values:
         with pytest.raises(InvalidArgument, match=says):

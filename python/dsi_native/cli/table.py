@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dsi_native.experiments.table import Progress as Step
 
 # argument of the API -> option
-_OPTIONS = {"rows": "--row", "path": "--out", "tensor_parallel_efficiency": "--efficiency"}
+_OPTIONS = {"rows": "--row", "path": "--output", "tensor_parallel_efficiency": "--efficiency"}
 _SAME = ("repeats", "sp", "tokens", "seed")
 _ROWS = "Rows"
 _ANY_WIDTH = 1000
@@ -40,6 +40,7 @@ def table(
     row: Annotated[
         list[int] | None,
         typer.Option(
+            metavar="N",
             help="Only this row of the paper, 1 to 10. May be given several times.",
             rich_help_panel=_ROWS,
         ),
@@ -84,16 +85,22 @@ def table(
             show_default=False,
         ),
     ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="Also write a file that ends in .json, .csv or .md."),
+    output: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Where the result goes, .json, .csv or .md; may be given several times.",
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """The paper's ten configurations by non-SI, SI and DSI, beside what it publishes.
 
-    SI at its own best lookahead too, Proposition 1's bound, forwards spent per token, and the
-    target tensor-parallel on as many devices. Online it takes two minutes.
+    SI at its own best lookahead too, Proposition 1's bound, forwards spent per
+    token, the target tensor-parallel on as many devices. Online it takes two
+    minutes.
 
     Examples:
 
@@ -112,8 +119,8 @@ def table(
     measured = None if measurement is None else Measurement.load(measurement)
     start = time.monotonic()
     with _by_option():
-        if out is not None:
-            check_path(out)
+        for path in output or []:
+            check_path(path)
         with _progress(errors, online) as step:
             found = make(
                 row or None,
@@ -134,11 +141,11 @@ def table(
         console = Console(highlight=False)
         for sheet in sheets.of_table(found):
             _print(console, sheet)
+    for path in output or []:
+        found.save(path)
+        errors.print(f"wrote {path}", soft_wrap=True, markup=False)
     if online:
-        errors.print(f"{time.monotonic() - start:.0f} s")
-    if out is not None:
-        found.save(out)
-        errors.print(f"written to {out}")
+        errors.print(f"took {time.monotonic() - start:.0f} s")
 
 
 @contextlib.contextmanager

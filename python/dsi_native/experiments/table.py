@@ -234,10 +234,10 @@ class Table:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes `path`, which ends in .json, .csv or .md. Raises InvalidArgument otherwise."""
-        write = {".json": self._json, ".csv": self.to_csv, ".md": self.to_markdown}
         check_path(path)
+        write = {".json": self._json, ".csv": self.to_csv, ".md": self.to_markdown}
         try:
-            Path(path).write_text(write[Path(path).suffix](), encoding="utf-8")
+            Path(path).write_text(write[Path(path).suffix.lower()](), encoding="utf-8")
         except OSError as error:
             raise InvalidArgument(f"{os.fspath(path)}: {error.strerror}") from error
 
@@ -250,10 +250,10 @@ class Table:
 
 def check_path(path: str | os.PathLike[str]) -> None:
     """Raises InvalidArgument where `Table.save` would, as far as one can tell beforehand."""
-    if Path(path).suffix not in (".json", ".csv", ".md"):
+    if Path(path).suffix.lower() not in (".json", ".csv", ".md"):
         raise InvalidArgument(f"path must end in .json, .csv or .md, not {os.fspath(path)!r}")
-    if not Path(path).parent.is_dir():
-        raise InvalidArgument(f"path: {Path(path).parent} is no folder")
+    if Path(path).is_dir() or not Path(path).parent.is_dir():
+        raise InvalidArgument(f"path: {os.fspath(path)} cannot be written")
 
 
 def table(
