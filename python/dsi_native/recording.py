@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import math
+import os
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
+from dsi_native.errors import InvalidArgument
+
+MODES = ("non-si", "si", "dsi")
 _KINDS = {"v": "verify", "d": "draft", "p": "prefill"}
 _COMMITS = {"a": "accepted", "c": "correction", "b": "bonus"}
 FATES = ("used", "wasted", "stopped", "failed", "unfinished")
@@ -58,16 +66,17 @@ class Recording:
     ) -> Recording:
         """From what the virtual clock or a ticket's ending say; spans of no length are left out."""
         before = prompt_tokens - 1  # tokens count from 1
+        spans = [  # threads that end at the same time report in any order
+            Span(server, _KINDS[kind], start, end, first - before, window, fate)
+            for server, kind, start, end, first, window, fate in native["spans"]
+            if end > start
+        ]
         return cls(
             mode,
             sp,
             lookahead,
             native["total_s"],
-            tuple(
-                Span(server, _KINDS[kind], start, end, first - before, window, fate)
-                for server, kind, start, end, first, window, fate in native["spans"]
-                if end > start
-            ),
+            tuple(sorted(spans, key=lambda span: span.end_s)),
             tuple(
                 Commit(time, position - before, _COMMITS[kind])
                 for time, position, kind in native["commits"]
@@ -84,40 +93,32 @@ class Recording:
         end of the run.
         """
         found = [_without_commits(span) for span in self.spans]
+        drafts: dict[int, list[int]] = defaultdict(list)  # token -> the spans that are about it
+        windows: dict[int, list[int]] = defaultdict(list)
+        for i, span in enumerate(self.spans):
+            if span.kind == "draft":
+                drafts[span.first].append(i)
+            elif span.kind == "verify" and span.fate == "used":
+                last = min(span.first + span.window, len(self.commits))
+                for token in range(span.first, last + 1):
+                    windows[token].append(i)
         epoch_s = -1.0  # drafts and windows from before the last correction are out of date
         for commit in self.commits:
-            if commit.kind != "bonus":
-                self._judge_draft(commit, epoch_s, found)
-            self._judge_verify(commit, epoch_s, found)
+            timely = self._timely(drafts[commit.token], epoch_s, commit.time_s)
+            if timely and commit.kind != "bonus":
+                found[timely[-1]] = "accepted" if commit.kind == "accepted" else "rejected"
+            timely = self._timely(windows[commit.token], epoch_s, commit.time_s)
+            if timely:  # the one that started first is read first
+                first = min(timely, key=lambda i: self.spans[i].start_s)
+                found[first] = "rejected" if commit.kind == "correction" else "accepted"
             if commit.kind == "correction":
                 epoch_s = commit.time_s
         return tuple(found)
 
-    def _judge_draft(self, commit: Commit, epoch_s: float, found: list[str]) -> None:
-        drafts = [
-            i
-            for i, span in enumerate(self.spans)
-            if span.kind == "draft"
-            and span.first == commit.token
-            and epoch_s <= span.start_s
-            and span.end_s <= commit.time_s
+    def _timely(self, among: Sequence[int], after_s: float, until_s: float) -> list[int]:
+        return [
+            i for i in among if after_s <= self.spans[i].start_s and self.spans[i].end_s <= until_s
         ]
-        if drafts:
-            found[drafts[-1]] = "accepted" if commit.kind == "accepted" else "rejected"
-
-    def _judge_verify(self, commit: Commit, epoch_s: float, found: list[str]) -> None:
-        windows = [
-            i
-            for i, span in enumerate(self.spans)
-            if span.kind == "verify"
-            and span.fate == "used"
-            and span.first <= commit.token <= span.first + span.window
-            and epoch_s <= span.start_s
-            and span.end_s <= commit.time_s
-        ]
-        if windows:  # the one that started first is read first
-            first = min(windows, key=lambda i: self.spans[i].start_s)
-            found[first] = "rejected" if commit.kind == "correction" else "accepted"
 
     def tokens_by(self, time_s: float) -> int:
         """Tokens that are final at `time_s`."""
@@ -130,20 +131,56 @@ class Recording:
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Recording:
         """What to_dict made. Raises KeyError, TypeError or ValueError where it did not."""
-        spans = tuple(Span(**span) for span in content["spans"])
-        commits = tuple(Commit(**commit) for commit in content["commits"])
-        if not all(s.fate in FATES and s.kind in _KINDS.values() for s in spans):
-            raise ValueError("a span's kind or fate is none of ours")
-        if not all(commit.kind in _COMMITS.values() for commit in commits):
-            raise ValueError("a commit's kind is none of ours")
-        return cls(
+        recording = cls(
             str(content["mode"]),
             int(content["sp"]),
             int(content["lookahead"]),
             float(content["total_s"]),
-            spans,
-            commits,
+            tuple(Span(**span) for span in content["spans"]),
+            tuple(Commit(**commit) for commit in content["commits"]),
         )
+        _require(recording.mode in MODES, "the mode is none of ours")
+        _require(recording.sp >= 1, "sp is out of range")
+        _require(0 <= recording.total_s < math.inf, "the total is no time")
+        for span in recording.spans:
+            _require(span.kind in _KINDS.values(), "a span's kind is none of ours")
+            _require(span.fate in FATES, "a span's fate is none of ours")
+            _require(-1 <= _whole(span.server) < recording.sp, "a span's server is out of range")
+            _require(0 <= span.start_s <= span.end_s < math.inf, "a span's times are none")
+            _require(_whole(span.window) >= 0, "a span's window is out of range")
+            _whole(span.first)
+        for number, commit in enumerate(recording.commits, 1):
+            _require(commit.kind in _COMMITS.values(), "a commit's kind is none of ours")
+            _require(_whole(commit.token) == number, "the tokens do not count 1, 2, 3...")
+            _require(0 <= commit.time_s < math.inf, "a commit's time is none")
+        return recording
+
+
+def save_recordings(path: str | os.PathLike[str], recordings: Sequence[Recording]) -> None:
+    """Writes runs into one JSON file. Raises InvalidArgument naming the file where it cannot."""
+    content = {"recordings": [recording.to_dict() for recording in recordings]}
+    try:
+        Path(path).write_text(json.dumps(content) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise InvalidArgument(f"{os.fspath(path)}: {error.strerror}") from error
+
+
+def load_recordings(path: str | os.PathLike[str]) -> tuple[Recording, ...]:
+    """What save_recordings wrote, at least one. Raises InvalidArgument naming the file."""
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidArgument(f"{os.fspath(path)}: {error.strerror}") from error
+    except ValueError as error:
+        raise InvalidArgument(f"{os.fspath(path)}: no JSON ({error})") from None
+    try:
+        recordings = tuple(Recording.from_dict(each) for each in content["recordings"])
+        _require(len(recordings) > 0, "it holds no run")
+    except KeyError as error:
+        raise InvalidArgument(f"{os.fspath(path)}: no recording ({error} is missing)") from None
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument(f"{os.fspath(path)}: no recording ({error})") from None
+    return recordings
 
 
 def _without_commits(span: Span) -> str:
@@ -153,4 +190,24 @@ def _without_commits(span: Span) -> str:
     return span.fate if span.fate in ("wasted", "failed") else "cancelled"
 
 
-__all__ = ["FATES", "VERDICTS", "Commit", "Recording", "Span"]
+def _require(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise ValueError(otherwise)
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{value!r} is no whole number")
+    return value
+
+
+__all__ = [
+    "FATES",
+    "MODES",
+    "VERDICTS",
+    "Commit",
+    "Recording",
+    "Span",
+    "load_recordings",
+    "save_recordings",
+]
