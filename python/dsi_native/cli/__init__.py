@@ -12,7 +12,17 @@ from typing import Annotated, Any
 import typer
 
 import dsi_native
-from dsi_native.cli import doctor, generate, heatmap, measure, plan, simulate, table, vocab
+from dsi_native.cli import (
+    doctor,
+    generate,
+    heatmap,
+    measure,
+    plan,
+    simulate,
+    table,
+    timeline,
+    vocab,
+)
 from dsi_native.errors import InvalidArgument
 
 __all__ = ["app", "run"]
@@ -46,6 +56,7 @@ for _command in (
     simulate.simulate,
     heatmap.heatmap,
     table.table,
+    timeline.timeline,
     vocab.vocab,
     doctor.doctor,
 ):

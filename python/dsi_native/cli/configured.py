@@ -182,15 +182,24 @@ def _options(
 ) -> None: ...
 
 
-def configured(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives `command(asked, ...)` the options of a configuration in place of `asked`."""
+def configured(command: Callable[..., None], unless: str | None = None) -> Callable[..., None]:
+    """Gives `command(asked, ...)` the options of a configuration in place of `asked`.
+
+    unless: one of the command's own options; where it is given `asked` is None, and options of a
+    configuration are refused.
+    """
     options = inspect.signature(_options, eval_str=True).parameters
     own = inspect.signature(command, eval_str=True).parameters
 
     @functools.wraps(command)
     def with_options(**values: Any) -> None:
-        asked = _read({name: values.pop(name) for name in options})
-        command(asked=asked, **values)
+        given = {name: values.pop(name) for name in options}
+        if unless is None or not values[unless]:
+            command(asked=_read(given), **values)
+            return
+        changed = [name for name, x in options.items() if given[name] != x.default]
+        _refuse(given, tuple(changed), f"{_option(unless)} says that already")
+        command(asked=None, **values)
 
     both = [*(x for name, x in own.items() if name != "asked"), *options.values()]
     by_name = [x.replace(kind=inspect.Parameter.KEYWORD_ONLY) for x in both]

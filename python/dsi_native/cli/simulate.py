@@ -16,7 +16,7 @@ from rich.table import Table
 from dsi_native.cli.configured import LOOP, Asked, configured
 from dsi_native.cli.generate import loading
 from dsi_native.errors import InvalidArgument
-from dsi_native.experiments.configuration import MODES, Latency
+from dsi_native.experiments.configuration import MODES
 from dsi_native.experiments.multi import DraftersResult, simulate_drafters
 from dsi_native.experiments.run import NAMES, Run
 from dsi_native.experiments.run import simulate as simulate_run
@@ -108,12 +108,12 @@ def _as_object(asked: Asked, online: bool, repeats: int, rows: list[Any]) -> dic
 def _what(asked: Asked, online: bool, repeats: int) -> str:
     """The configuration, in a line or two."""
     of = asked.configuration
-    target = _latency(of.target)
+    target = of.target.text()
     if len(asked.drafters) == 1:
-        drafter = f"{_latency(of.drafter)}, acceptance {of.acceptance:.3g}"
+        drafter = f"{of.drafter.text()}, acceptance {of.acceptance:.3g}"
     else:
         drafter = "; ".join(
-            f"{_latency(x.latency)}, acceptance {x.acceptance:.3g}" for x in asked.drafters
+            f"{x.latency.text()}, acceptance {x.acceptance:.3g}" for x in asked.drafters
         )
     first = "" if asked.measured is None else f"{asked.measured}, each server on its own hardware\n"
     clock = "real threads" if online else "virtual clock"
@@ -122,15 +122,6 @@ def _what(asked: Asked, online: bool, repeats: int) -> str:
         f"{first}target {target}; drafter {drafter}\n"
         f"{of.tokens} tokens, {clock}, {runs}, seed {of.seed}\n"
     )
-
-
-def _latency(of: Latency) -> str:
-    text = f"{of.tpot_ms:g} ms"
-    if of.first_ms != of.tpot_ms:
-        text += f" (first {of.first_ms:g} ms)"
-    text += f" ± {100 * of.jitter:g} %" * (of.jitter > 0)
-    text += f" + {100 * of.growth:g} % per draft" * (of.growth > 0)
-    return text + ", unstoppable" * (not of.stoppable)
 
 
 def _table(runs: Sequence[Run], online: bool) -> Table:

@@ -53,6 +53,15 @@ class Latency:
     def first_ms(self) -> float:
         return self.tpot_ms if self.ttft_ms is None else self.ttft_ms
 
+    def text(self) -> str:
+        """For people, in milliseconds."""
+        text = f"{self.tpot_ms:g} ms"
+        if self.first_ms != self.tpot_ms:
+            text += f" (first {self.first_ms:g} ms)"
+        text += f" ± {100 * self.jitter:g} %" * (self.jitter > 0)
+        text += f" + {100 * self.growth:g} % per draft" * (self.growth > 0)
+        return text + ", unstoppable" * (not self.stoppable)
+
     def native(self) -> _core.Latency:
         return _core.Latency(
             self.tpot_ms * 1e-3, self.first_ms * 1e-3, self.growth, self.jitter, self.stoppable

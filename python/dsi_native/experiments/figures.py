@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import io
+import os
 from typing import TYPE_CHECKING
 
-from dsi_native.errors import Error
+from dsi_native.errors import Error, InvalidArgument
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+# Told apart by readers of every kind of colour vision, and in grey (Okabe and Ito's palette).
+BLUE, ORANGE, SKY, PURPLE, GREY = "#0072b2", "#e69f00", "#56b4e9", "#cc79a7", "#8c8c8c"
+BLACK, PALE = "#1a1a1a", "#e6e6e6"
 
 
 def new_figure(width_inches: float, height_inches: float) -> Figure:
@@ -20,3 +26,24 @@ def new_figure(width_inches: float, height_inches: float) -> Figure:
     except ImportError as error:
         raise Error("pictures need matplotlib: pip install 'dsi-native[plots]'") from error
     return Figure(figsize=(width_inches, height_inches), dpi=120, layout="constrained")
+
+
+def write_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
+    """Writes a .png or .svg, the same bytes each time. Raises InvalidArgument where it cannot."""
+    from matplotlib import rc_context
+
+    # Text stays text, so that it can be searched and copied.
+    settings = {"svg.fonttype": "none", "svg.hashsalt": "dsi_native"}
+    metadata = {"Date": None} if os.fspath(path).endswith(".svg") else None
+    try:
+        with rc_context(settings):
+            figure.savefig(path, facecolor="white", metadata=metadata)
+    except OSError as error:
+        raise InvalidArgument(f"{os.fspath(path)}: {error.strerror}") from error
+
+
+def png_bytes(figure: Figure) -> bytes:
+    """For notebooks."""
+    file = io.BytesIO()
+    figure.savefig(file, format="png", facecolor="white")
+    return file.getvalue()
