@@ -176,7 +176,7 @@ def test_every_option_reaches_the_engine(engine: type[ScriptedEngine]) -> None:
     }  # fmt: skip
     assert made.sampling == {
         "max_new_tokens": 9, "temperature": 0.5, "top_k": 7, "top_p": 0.9, "min_p": 0.1,
-        "seed": 11, "stop": ["a", "b"], "verification": "rejection",
+        "seed": 11, "stop": ["a", "b"], "verification": "rejection", "record": False,
     }  # fmt: skip
 
 

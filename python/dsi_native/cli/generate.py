@@ -14,8 +14,10 @@ import typer
 from rich.console import Console
 
 import dsi_native
+from dsi_native.cli.outputs import check_output
 from dsi_native.cli.statistics import statistics_table
 from dsi_native.errors import InvalidArgument
+from dsi_native.recording import save_recordings
 
 EMBEDDED = "smollm2"
 
@@ -138,6 +140,13 @@ def generate(
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object instead of the text.")
     ] = False,
+    record: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write what each server did when, as JSON for `dsi timeline --recording`.",
+        ),
+    ] = None,
     no_stats: Annotated[
         bool, typer.Option("--no-stats", help="Leave out the table at the end.")
     ] = False,
@@ -151,7 +160,11 @@ def generate(
       dsi generate --raw "def fibonacci(n):" --drafter lookup --stop $'\\n\\n'
 
       dsi generate -f question.txt --temperature 0.8 --seed 1 --json
+
+      dsi generate "Why is the sky blue?" --record run.json
     """
+    if record is not None:
+        check_output("--record", record)
     text = read_prompt(prompt, file)
     errors = Console(stderr=True, highlight=False)
     with contextlib.ExitStack() as stack:
@@ -177,6 +190,7 @@ def generate(
             seed=seed,
             stop=stop or None,
             verification=verification.value,
+            record=record is not None,
         )
         if as_json:
             for _ in stream:
@@ -184,6 +198,8 @@ def generate(
         else:
             write_stream(stream)
         result = stream.result
+    if record is not None:
+        save_recordings(record, [result.recording])
     if as_json:
         typer.echo(json.dumps(as_object(result)))
     elif not no_stats:

@@ -25,6 +25,7 @@ _INK = {"accepted": "black on cyan", "rejected": "black on yellow"}  # of number
 _NAMES = 11  # characters
 _WIDEST = 160
 _TICK = 8  # characters at least
+_LEAST_SEEN = 10  # what takes less than this part of a column is not shown
 _HINT = "7+2: judges two drafts, from token 7; tokens: how many are final by then\n"
 
 
@@ -75,7 +76,8 @@ def _line(
              for by in map(dict, took)]  # fmt: skip
     for span, verdict in mine:
         first, behind = _columns(span, column_s, columns)
-        if first == behind and not shown[min(first, columns - 1)]:
+        long_enough = span.end_s - span.start_s > column_s / _LEAST_SEEN
+        if first == behind and long_enough and not shown[min(first, columns - 1)]:
             shown[min(first, columns - 1)] = verdict
     line = Text("".join(_sign(verdict, ascii_only) for verdict in shown))
     for column, verdict in enumerate(shown):
@@ -145,11 +147,12 @@ def _counts(timeline: Timeline) -> Table:
         verifies = Counter(verdict for span, verdict in pairs if span.kind == "verify")
         target_s = sum(span.end_s - span.start_s for span, _ in pairs if span.server >= 0)
         drafter_s = sum(span.end_s - span.start_s for span, _ in pairs if span.server < 0)
+        servers = recording.sp if recording.mode == "dsi" else 1
         table.add_row(
             name,
             *(str(n) for n in (sum(drafts.values()), drafts["accepted"], drafts["rejected"])),
             *(str(n) for n in (sum(verifies.values()), verifies["wasted"], verifies["cancelled"])),
-            f"{100 * target_s / recording.sp / recording.total_s:.0f} %",
+            f"{100 * target_s / servers / recording.total_s:.0f} %",
             f"{100 * drafter_s / recording.total_s:.0f} %",
         )
     return table

@@ -164,10 +164,13 @@ def servers_of(recording: Recording) -> list[int]:
 
 
 def labels_of(span: Span) -> list[str]:
-    """What a bar may say, the longest first: `7+2` is a window of two drafts, tokens 7 and 8."""
+    """What a bar may say, the longest first: `7+2` judges two drafts, `7-9` drafts three."""
     if span.kind == "prefill":
         return []
-    return [f"{span.first}+{span.window}"] * (span.window > 0) + [str(span.first)]
+    first = str(span.first)
+    if span.kind == "draft":
+        return [f"{first}-{span.first + span.window - 1}"] * (span.window > 1) + [first]
+    return [f"{first}+{span.window}"] * (span.window > 0) + [first]
 
 
 __all__ = ["ENDINGS", "Timeline", "timeline"]

@@ -142,7 +142,7 @@ def _bars(axes: Axes, recording: Recording, servers: list[int], inch_ms: float) 
         borders.append(figures.GREY if colour == figures.PALE else "white")
         inches = (right - left) / inch_ms
         edges.append(0.5 if inches > _EDGED else 0.0)
-        label = next((x for x in labels_of(span) if room[span.kind, "+" in x] < inches), "")
+        label = next((x for x in labels_of(span) if room[span.kind, x.isdigit()] < inches), "")
         if label:
             axes.text(
                 (left + right) / 2,
@@ -160,14 +160,14 @@ def _bars(axes: Axes, recording: Recording, servers: list[int], inch_ms: float) 
 
 
 def _room(recording: Recording) -> dict[tuple[str, bool], float]:
-    """Inches that the longest label takes, by kind of span and by whether it tells the window.
+    """Inches that the longest label takes, by kind of span and by whether it is one number only.
 
     The longest decides for all: a row whose numbers end with the last short one would look broken.
     """
     room: dict[tuple[str, bool], float] = {}
     for span in recording.spans:
         for label in labels_of(span):
-            key = span.kind, "+" in label
+            key = span.kind, label.isdigit()
             needed = (len(label) + 0.4) * _DIGIT * _LABEL_PT[span.kind]
             room[key] = max(room.get(key, 0.0), needed)
     return room
