@@ -45,7 +45,9 @@ def timeline(
     mode: Annotated[
         list[Mode] | None,
         typer.Option(
-            help="Show this one; may be given several times. Default: all.", rich_help_panel=LOOP
+            metavar="MODE",
+            help="non-si, si or dsi; may be given several times. Default: all.",
+            rich_help_panel=LOOP,
         ),
     ] = None,
     online: Annotated[
