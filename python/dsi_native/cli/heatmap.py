@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from dsi_native.cli.outputs import check_output
 from dsi_native.errors import InvalidArgument
 from dsi_native.experiments.heatmap import PANELS, Grid, Heatmap, evenly, slower_share
 from dsi_native.experiments.heatmap import heatmap as run_heatmap
@@ -93,7 +94,7 @@ def heatmap(
     """
     outputs = output or []
     for path in outputs:
-        _check_writable(path)
+        check_output("--output", path, _ENDINGS)
     if csv is not None:
         result = _load(csv)
     else:
@@ -137,18 +138,6 @@ def _range(option: str, text: str) -> tuple[float, ...]:
         raise InvalidArgument(
             f"{option} must be FIRST:LAST:STEP with a rising range, or one number, not {text!r}"
         ) from None
-
-
-def _check_writable(path: Path) -> None:
-    """Before minutes of work, not after them."""
-    if path.suffix.lower() not in _ENDINGS:
-        raise InvalidArgument(f"--output must end in {', '.join(_ENDINGS)}, not {str(path)!r}")
-    if path.is_dir() or not path.parent.is_dir():
-        raise InvalidArgument(f"--output: {path} cannot be written")
-    if path.suffix.lower() != ".csv":
-        from dsi_native.experiments.figures import new_figure
-
-        new_figure(1, 1)
 
 
 def _load(path: Path) -> Heatmap:

@@ -82,8 +82,6 @@ def timeline(
     outputs = output or []
     for path in outputs:
         check_output("--output", path, ENDINGS)
-        if path.suffix.lower() != ".json":
-            _require_matplotlib()
     found = _recorded(recording or [], mode, online) if asked is None else _run(asked, mode, online)
     for path in outputs:
         found.save(path)
@@ -98,13 +96,6 @@ def timeline(
         console.print(heading, soft_wrap=True, markup=False)
     for path in outputs:
         console.print(f"wrote {path}", soft_wrap=True, markup=False)
-
-
-def _require_matplotlib() -> None:
-    """Raises before the work what would be raised after it."""
-    from dsi_native.experiments.figures import new_figure
-
-    new_figure(1, 1)
 
 
 def _recorded(paths: list[Path], mode: list[Mode] | None, online: bool) -> Timeline:

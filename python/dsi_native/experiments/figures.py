@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # Told apart by readers of every kind of colour vision, and in grey (Okabe and Ito's palette).
-BLUE, ORANGE, SKY, PURPLE, GREY = "#0072b2", "#e69f00", "#56b4e9", "#cc79a7", "#8c8c8c"
+BLUE, ORANGE, PURPLE, GREY = "#0072b2", "#e69f00", "#cc79a7", "#8c8c8c"
 BLACK, PALE = "#1a1a1a", "#e6e6e6"
 
 
