@@ -32,11 +32,10 @@ def write_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
     """Writes a .png or .svg, the same bytes each time. Raises InvalidArgument where it cannot."""
     from matplotlib import rc_context
 
-    # Text stays text, so that it can be searched and copied.
-    settings = {"svg.fonttype": "none", "svg.hashsalt": "dsi_native"}
-    metadata = {"Date": None} if os.fspath(path).endswith(".svg") else None
+    metadata = {"Date": None} if os.fspath(path).lower().endswith(".svg") else None
     try:
-        with rc_context(settings):
+        # Text stays text, so that it can be searched and copied.
+        with rc_context({"svg.fonttype": "none", "svg.hashsalt": "dsi_native"}):
             figure.savefig(path, facecolor="white", metadata=metadata)
     except OSError as error:
         raise InvalidArgument(f"{os.fspath(path)}: {error.strerror}") from error

@@ -72,7 +72,7 @@ def _spans(process: int, recording: Recording) -> list[dict[str, Any]]:
 def _commits(process: int, recording: Recording) -> list[dict[str, Any]]:
     events = []
     for commit in recording.commits:
-        at = {"ts": commit.time_s * _US, "cat": "token"}
+        at: dict[str, Any] = {"ts": commit.time_s * _US, "cat": "token"}
         name = f"token {commit.token}, {commit.kind}"
         args = {"token": commit.token, "kind": commit.kind}
         events.append(_event("i", process, _TOKENS, s="t", name=name, args=args, **at))
