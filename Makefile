@@ -133,7 +133,7 @@ lint: $(VENV)/.test
 format: $(VENV)/.test
 	@$(BIN)/ruff check --fix . ; $(BIN)/ruff format . ; $(BIN)/clang-format -i $(CXX_FILES)
 tidy: build/cpp-release/dsi_tests
-	@clang-tidy-14 -p build/cpp-release --quiet $(filter %.cpp,$(filter csrc/core/% csrc/kernels/% csrc/runtime/%,$(CXX_FILES)))
+	@clang-tidy-14 -p build/cpp-release --quiet $(filter %.cpp,$(filter csrc/core/% csrc/kernels/% csrc/runtime/% csrc/cuda/%,$(CXX_FILES)))
 
 clean:
 	rm -rf build dist $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis .benchmarks

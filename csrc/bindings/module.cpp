@@ -2,6 +2,7 @@
 
 #include <stdexcept>
 
+#include "bindings/bind_cuda.h"
 #include "bindings/bind_engine.h"
 #include "bindings/bind_tree.h"
 #include "bindings/bind_vocabulary.h"
@@ -40,6 +41,7 @@ NB_MODULE(_core, module) {
   dsi::py::bind_tree(module);
   dsi::py::bind_kernels(module);
   dsi::py::bind_vocabulary(module);
+  dsi::py::bind_cuda(module);
   dsi::py::bind_servers(module);
   dsi::py::bind_engine(module);
 }

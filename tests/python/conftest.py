@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from fake_cuda import FakeCuda, build
 
 # Before torch or tokenizers is imported anywhere, and inherited by the subprocesses of tests.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -35,6 +39,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "real_model" in item.keywords:
             item.add_marker(skip)
+
+
+@pytest.fixture(scope="session")
+def fake_cuda_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The fake CUDA driver of the C++ tests, built once."""
+    compiler = shutil.which("c++") or shutil.which("g++")
+    if compiler is None:
+        pytest.skip("needs a C++ compiler")
+    return build(compiler, tmp_path_factory.mktemp("fake_cuda") / "libfake_cuda.so")
+
+
+@pytest.fixture
+def fake_cuda(fake_cuda_library: Path) -> Iterator[FakeCuda]:
+    """The fake driver with one whole device; nothing may be left on it in the end."""
+    driver = FakeCuda(fake_cuda_library)
+    driver.reset(1)
+    yield driver
+    assert driver.live() == 0
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import math
 from pathlib import Path
@@ -12,7 +11,8 @@ from typing import Any
 import pytest
 
 from dsi_native.cli import run
-from dsi_native.cli.doctor import examine_cpu, examine_cuda
+from dsi_native.cli.doctor import examine_cpu, examine_cuda, examine_torch
+from fake_cuda import FakeCuda
 
 T, D, A = 37.7, 2.5, 0.8
 
@@ -91,59 +91,43 @@ def test_plan_refuses_nonsense(capsys: pytest.CaptureFixture[str], option: str, 
     assert err.startswith("error: ") and len(err.splitlines()) == 1
 
 
-def fake_driver(**codes: int) -> SimpleNamespace:
-    """A driver with two devices; `codes` are the results of calls that fail."""
-    names = {100: b"CUDA_ERROR_NO_DEVICE", 999: b"CUDA_ERROR_UNKNOWN"}
-
-    def error_name(code: int, out: Any) -> int:
-        out._obj.value = names.get(code)
-        return 0 if code in names else 1
-
-    def setting(name: str, value: int) -> Any:
-        def call(out: Any, *_: Any) -> int:
-            out._obj.value = value
-            return codes.get(name, 0)
-
-        return call
-
-    def device_name(text: Any, length: int, device: ctypes.c_int) -> int:
-        text.value = b"Fake GPU"
-        return 0
-
-    return SimpleNamespace(
-        cuInit=lambda flags: codes.get("cuInit", 0),
-        cuGetErrorName=error_name,
-        cuDriverGetVersion=setting("cuDriverGetVersion", 12040),
-        cuDeviceGetCount=setting("cuDeviceGetCount", codes.get("devices", 2)),
-        cuDeviceGet=setting("cuDeviceGet", 0),
-        cuDeviceGetName=device_name,
-    )
+def test_doctor_says_why_cuda_is_unavailable(fake_cuda: FakeCuda) -> None:
+    fake_cuda.reset(2)
+    answer = examine_cuda(fake_cuda.path)
+    assert answer["summary"] == "driver for CUDA 12.8: Fake GPU 0, Fake GPU 1"
+    assert (answer["available"], answer["devices"]) == (True, ["Fake GPU 0", "Fake GPU 1"])
+    fake_cuda.set_init(100)
+    answer = examine_cuda(fake_cuda.path)
+    assert answer["summary"] == "unavailable: cuInit: CUDA_ERROR_NO_DEVICE (100)"
+    assert (answer["available"], answer["devices"], answer["code"]) == (False, [], 100)
+    assert json.loads(json.dumps(answer)) == answer
 
 
 @pytest.mark.parametrize(
-    ("driver", "available", "says"),
+    ("text", "says"),
     [
-        (fake_driver(), True, "CUDA 12.4: Fake GPU, Fake GPU"),
-        (fake_driver(cuInit=100), False, "cuInit returned CUDA_ERROR_NO_DEVICE (100)"),
-        (fake_driver(cuInit=7777), False, "cuInit returned unknown error (7777)"),
-        (fake_driver(cuDeviceGetCount=999), False, "returned CUDA_ERROR_UNKNOWN (999)"),
-        (fake_driver(devices=0), False, "sees no device"),
-        (SimpleNamespace(), False, "is not a CUDA driver"),
+        ("cuda: Optional[str] = None\n", "built without CUDA"),
+        ("cuda: Optional[str] = '12.8'\n", "built for CUDA 12.8"),
+        ("cuda = '13.0'\n", "built for CUDA 13.0"),
+        (None, "unknown"),
     ],
 )
-def test_doctor_says_why_cuda_is_unavailable(
-    monkeypatch: pytest.MonkeyPatch, driver: Any, available: bool, says: str
+def test_doctor_reads_what_torch_was_built_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str | None, says: str
 ) -> None:
-    monkeypatch.setattr(ctypes, "CDLL", lambda name: driver)
-    answer = examine_cuda()
-    assert answer["available"] is available
-    assert says in answer["summary"]
-    assert len(answer["devices"]) == (2 if available else 0)
+    if text is not None:
+        (tmp_path / "version.py").write_text(text)
+    spec = SimpleNamespace(origin=str(tmp_path / "__init__.py"))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: spec)
+    assert examine_torch() == says
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert examine_torch() == "not installed"
 
 
 def test_doctor_without_a_driver_library() -> None:
     answer = examine_cuda("libno-such-driver.so.1")
     assert not answer["available"] and "no driver library" in answer["summary"]
+    assert "libno-such-driver.so.1" in answer["summary"]
 
 
 def test_doctor_reads_the_cpu(tmp_path: Path) -> None:
@@ -163,11 +147,12 @@ def test_doctor_names_one_command_for_what_is_missing(
     monkeypatch.setattr("dsi_native.cli.doctor._version", versions)
     monkeypatch.setattr("dsi_native.cli.doctor._embedded_model", lambda: (None, "get the model"))
     monkeypatch.setattr(
-        "dsi_native.cli.doctor.examine_cuda", lambda: {"available": False, "summary": "none"}
+        "dsi_native.cli.doctor.examine_cuda",
+        lambda: {"available": False, "summary": "none", "torch": "not installed"},
     )
     assert run(["doctor"]) == 0
     out = capsys.readouterr().out
-    assert out.count("not installed") == len(missing) + 1
+    assert out.count("not installed") == len(missing) + 2
     assert 'pip install "dsi-native[hf,torch]"' in out and "get the model" in out
     assert run(["doctor", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["packages"]["torch"] is None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import importlib.metadata
+import importlib.util
 import json
 import os
 import platform
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,8 +18,10 @@ from rich.console import Console
 from rich.table import Table
 
 import dsi_native
+from dsi_native import _core
 from dsi_native.errors import InvalidArgument
 
+DRIVER = "libcuda.so.1"
 # distribution -> what installs it; None: part of the base install
 EXTRA_OF = {
     "numpy": None,
@@ -52,6 +55,7 @@ def doctor(
     table.add_row("embedded model", report["embedded_model"] or "[yellow]not installed[/yellow]")
     table.add_row("CPU", report["cpu"]["summary"])
     table.add_row("CUDA", report["cuda"]["summary"])
+    table.add_row("CUDA in torch", report["cuda"]["torch"])
     console = Console(highlight=False)
     console.print(table)
     for command in report["install"]:
@@ -129,43 +133,34 @@ def examine_cpu(cpuinfo: Path = Path("/proc/cpuinfo")) -> dict[str, Any]:
     }
 
 
-def examine_cuda(library: str = "libcuda.so.1") -> dict[str, Any]:
-    """Asks the CUDA driver itself, without torch. `summary` says why it is unavailable.
+def examine_cuda(library: str = DRIVER) -> dict[str, Any]:
+    """Asks the CUDA driver itself, through the native loader. `summary` says why it is unavailable.
 
     library: the driver's shared library, opened at run time; nothing here links it.
     """
+    found = _core.cuda_driver(library)
+    if found["available"]:
+        number = f"{found['version'] // 1000}.{found['version'] % 1000 // 10}"
+        summary = f"driver for CUDA {number}: {', '.join(found['devices'])}"
+    else:
+        summary = f"unavailable: {found['reason']}"
+    return {
+        "available": found["available"],
+        "devices": found["devices"],
+        "code": found["code"],
+        "summary": summary,
+        "torch": examine_torch(),
+    }
 
-    def unavailable(reason: str, code: int | None = None) -> dict[str, Any]:
-        return {"available": False, "devices": [], "code": code, "summary": reason}
 
+def examine_torch() -> str:
+    """What torch was built for, read from its files: importing it takes seconds."""
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        return "not installed"
     try:
-        driver = ctypes.CDLL(library)
-    except OSError as error:
-        return unavailable(f"unavailable: no driver library ({error})")
-
-    def name_of(code: int) -> str:
-        text = ctypes.c_char_p()
-        found = driver.cuGetErrorName(code, ctypes.byref(text)) == 0 and text.value
-        return f"{found.decode() if found else 'unknown error'} ({code})"
-
-    try:
-        if code := driver.cuInit(0):
-            return unavailable(f"unavailable: cuInit returned {name_of(code)}", code)
-        version, count = ctypes.c_int(), ctypes.c_int()
-        for call in (driver.cuDriverGetVersion, driver.cuDeviceGetCount):
-            out = version if call is driver.cuDriverGetVersion else count
-            if code := call(ctypes.byref(out)):
-                return unavailable(f"unavailable: the driver returned {name_of(code)}", code)
-        devices = []
-        for index in range(count.value):
-            device, text = ctypes.c_int(), ctypes.create_string_buffer(256)
-            if driver.cuDeviceGet(ctypes.byref(device), index) == 0:
-                driver.cuDeviceGetName(text, len(text), device)
-            devices.append(text.value.decode(errors="replace"))
-    except AttributeError as error:
-        return unavailable(f"unavailable: {library} is not a CUDA driver ({error})")
-    if not devices:
-        return unavailable("unavailable: the driver sees no device")
-    number = f"{version.value // 1000}.{version.value % 1000 // 10}"
-    summary = f"driver for CUDA {number}: {', '.join(devices)}"
-    return {"available": True, "devices": devices, "code": 0, "summary": summary}
+        text = Path(spec.origin).with_name("version.py").read_text()
+    except OSError:
+        return "unknown"
+    built = re.search(r"^cuda\b[^=]*= *'([^']+)'", text, re.MULTILINE)
+    return f"built for CUDA {built[1]}" if built else "built without CUDA"

@@ -1,0 +1,44 @@
+"""The CUDA driver without a device that the C++ tests use, for Python."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+from pathlib import Path
+
+SOURCES = Path(__file__).resolve().parents[1] / "cpp" / "support" / "fake_cuda"
+
+
+def build(compiler: str, into: Path) -> Path:
+    """Compiles the fake driver to the shared library `into`. Takes seconds."""
+    sources = sorted(SOURCES.glob("*.cpp"))
+    options = ["-std=c++20", "-O1", "-shared", "-fPIC", "-fvisibility=hidden", "-pthread"]
+    subprocess.run([compiler, *options, *sources, "-o", into], check=True)
+    return into
+
+
+class FakeCuda:
+    """Its switches, see fake_cuda.h. They belong to the library, not to this object."""
+
+    def __init__(self, library: Path) -> None:
+        self.path = str(library)
+        self._library = ctypes.CDLL(self.path)
+        self._library.fake_cuda_calls.restype = ctypes.c_longlong
+
+    def reset(self, devices: int) -> None:
+        self._library.fake_cuda_reset(devices)
+
+    def set_init(self, code: int) -> None:
+        self._library.fake_cuda_set_init(code)
+
+    def set_version(self, version: int) -> None:
+        self._library.fake_cuda_set_version(version)
+
+    def fail(self, symbol: str, code: int, after: int = 0) -> None:
+        self._library.fake_cuda_fail(symbol.encode(), code, after)
+
+    def calls(self, symbol: str) -> int:
+        return self._library.fake_cuda_calls(symbol.encode())
+
+    def live(self) -> int:
+        return self._library.fake_cuda_live()
