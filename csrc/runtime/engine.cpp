@@ -153,7 +153,11 @@ void Engine::completed(Worker &worker, Worker::Completed done) {
   } else if (done.outcome.kind == Outcome::Kind::kFailed && done.outcome.blames_server &&
              (done.job->kind != JobKind::kDraft ||
               !slot.verifies)) { // a drafter takes no target with it
-    blame(slot, active.id, done.outcome.error);
+    if (done.outcome.server_lost) {
+      lose(slot, done.outcome.error);
+    } else {
+      blame(slot, active.id, done.outcome.error);
+    }
   }
   follow(active, retired);
   dispatch(retired);

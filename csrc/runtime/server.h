@@ -54,6 +54,7 @@ struct Outcome {
   std::vector<Draft> drafts;
   JobError error;
   bool blames_server = false; // with kFailed: the forward itself raised
+  bool server_lost = false;   // and the server will never run a job again
 };
 
 // Every method but stop() is called on the server's own worker thread. run() may block and may

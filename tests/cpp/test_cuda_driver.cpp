@@ -7,20 +7,13 @@
 
 #include "cuda/driver.h"
 #include "cuda/resources.h"
-#include "support/fake_cuda/fake_cuda.h"
+#include "support/graph_rig.h"
 
 using namespace dsi;
 using namespace dsi::cuda;
+using namespace dsi::test;
 
 namespace {
-
-// A machine with `devices` whole devices, and in the end nothing left on it.
-struct FakeMachine {
-  explicit FakeMachine(int devices = 1) { fake_cuda_reset(devices); }
-  ~FakeMachine() { CHECK(fake_cuda_live() == 0); }
-  FakeMachine(const FakeMachine &) = delete;
-  FakeMachine &operator=(const FakeMachine &) = delete;
-};
 
 std::shared_ptr<const Driver> driver() {
   Opened opened = Driver::open(DSI_FAKE_CUDA);

@@ -6,14 +6,16 @@ import ctypes
 import subprocess
 from pathlib import Path
 
-SOURCES = Path(__file__).resolve().parents[1] / "cpp" / "support" / "fake_cuda"
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = ROOT / "tests" / "cpp" / "support" / "fake_cuda"
 
 
 def build(compiler: str, into: Path) -> Path:
     """Compiles the fake driver to the shared library `into`. Takes seconds."""
     sources = sorted(SOURCES.glob("*.cpp"))
     options = ["-std=c++20", "-O1", "-shared", "-fPIC", "-fvisibility=hidden", "-pthread"]
-    subprocess.run([compiler, *options, *sources, "-o", into], check=True)
+    include = f"-I{ROOT / 'csrc'}"
+    subprocess.run([compiler, *options, include, *sources, "-o", into], check=True)
     return into
 
 

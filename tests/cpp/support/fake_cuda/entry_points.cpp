@@ -1,4 +1,6 @@
 // The driver's side: each function checks what a driver checks, then works on the Machine.
+#include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -6,6 +8,7 @@
 
 #include "fake_cuda.h"
 #include "machine.h"
+#include "toy_forward.h"
 
 #define FAKE extern "C" __attribute__((visibility("default")))
 
@@ -23,6 +26,19 @@ constexpr int kNotReady = 600;
 Machine &machine() { return Machine::instance(); }
 
 thread_local std::vector<Device *> current; // contexts pushed by this thread
+
+// A graph that takes `delay_ns` and then does `work`.
+void *graph_of(int device, Stream::Work work, std::int64_t delay_ns) {
+  auto *graph = new GraphHandle;
+  graph->device = machine().device(device);
+  graph->work = [work = std::move(work), delay_ns] {
+    if (delay_ns > 0)
+      std::this_thread::sleep_for(std::chrono::nanoseconds(delay_ns));
+    return work();
+  };
+  ++machine().objects;
+  return graph;
+}
 
 // What stands against a call that needs a context, or 0.
 int refused(const char *symbol) {
@@ -98,18 +114,22 @@ FAKE void fake_cuda_fail(const char *symbol, int code, int after) {
 FAKE void fake_cuda_break(int device, int code) { machine().device(device)->error = code; }
 FAKE int fake_cuda_live(void) { return machine().live(); }
 FAKE long long fake_cuda_calls(const char *symbol) { return machine().calls(symbol); }
-FAKE long long fake_cuda_last_launch_ns(void) { return machine().last_launch_ns; }
-FAKE long long fake_cuda_last_event_ns(void) { return machine().last_event_ns; }
+FAKE int fake_cuda_moments(fake_cuda_moment *moments, int most) {
+  const std::vector<Machine::Moment> all = machine().moments();
+  const std::size_t count = std::min(all.size(), static_cast<std::size_t>(most));
+  for (std::size_t i = 0; i < count; ++i) {
+    const Machine::Moment &moment = all[all.size() - count + i];
+    moments[i] = {moment.at_ns, moment.kind};
+  }
+  return static_cast<int>(count);
+}
 FAKE void *fake_cuda_graph(int device, fake_cuda_kernel run, void *user, long long delay_ns) {
-  auto *graph = new GraphHandle;
-  graph->device = machine().device(device);
-  graph->work = [run, user, delay_ns] {
-    if (delay_ns > 0)
-      std::this_thread::sleep_for(std::chrono::nanoseconds(delay_ns));
-    return run != nullptr ? run(user) : 0;
-  };
-  ++machine().objects;
-  return graph;
+  return graph_of(
+      device, [run, user] { return run != nullptr ? run(user) : 0; }, delay_ns);
+}
+FAKE void *fake_cuda_toy_graph(const fake_cuda_toy *toy) {
+  return graph_of(
+      toy->device, [toy = *toy] { return run_toy(toy); }, toy->delay_ns);
 }
 
 // -- the driver and its devices -----------------------------------------------------------------
@@ -226,7 +246,7 @@ FAKE int cuEventRecord(void *event, void *stream) {
   const std::scoped_lock lock(mark->mutex);
   mark->stream = queue->stream;
   mark->number = queue->stream->push([] {
-    machine().last_event_ns = now_ns();
+    machine().note('e');
     return 0;
   });
   return 0;
@@ -263,7 +283,7 @@ FAKE int cuEventSynchronize(void *event) {
 }
 
 FAKE int cuGraphLaunch(void *graph, void *stream) {
-  machine().last_launch_ns = now_ns();
+  machine().note('l');
   if (const int code = refused("cuGraphLaunch"))
     return code;
   auto *work = as<GraphHandle>(graph, Kind::kGraph);

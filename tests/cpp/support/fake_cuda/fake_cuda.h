@@ -23,12 +23,37 @@ void fake_cuda_break(int device, int code);
 typedef int (*fake_cuda_kernel)(void *user);
 void *fake_cuda_graph(int device, fake_cuda_kernel run, void *user, long long delay_ns);
 
+// The graph of one segment of a forward, as csrc/cuda/graph_server.h replays it: the first segment
+// writes the ids into the cache, the last one draws what a ToyModel says behind each prefix in it.
+typedef struct {
+  int device;
+  unsigned long long inputs; // of the device's memory, laid out by GraphLayout{widest, edits}
+  unsigned long long outputs;
+  int widest;
+  int edits;
+  int *cache; // [capacity], read and written on streams only
+  int capacity;
+  int length; // ids of this window
+  int segment;
+  int segments;
+  unsigned long long seed; // of the model
+  int vocab_size;
+  double acceptance; // of the drafter; negative: the target
+  long long delay_ns;
+  fake_cuda_kernel before; // null, or run first on the stream's thread; what it returns counts
+  void *user;
+} fake_cuda_toy;
+void *fake_cuda_toy_graph(const fake_cuda_toy *toy); // copied
+
 int fake_cuda_live(void); // objects and retained contexts that nobody has given back
 long long fake_cuda_calls(const char *symbol);
-// Of the calling thread's choice: when cuGraphLaunch was last called, and when a stream last
-// reached an event, on the steady clock in ns. Over all devices.
-long long fake_cuda_last_launch_ns(void);
-long long fake_cuda_last_event_ns(void);
+// Times on the steady clock in ns: each call of cuGraphLaunch as 'l', and each event that a stream
+// reached as 'e', in order. At most `most` of the newest; forgotten by fake_cuda_reset.
+typedef struct {
+  long long at_ns;
+  int kind;
+} fake_cuda_moment;
+int fake_cuda_moments(fake_cuda_moment *moments, int most);
 
 #ifdef __cplusplus
 }

@@ -79,6 +79,7 @@ void Machine::reset(int devices) {
     devices_.push_back(std::make_unique<Device>());
   faults_.clear();
   calls_.clear();
+  moments_.clear();
   init = 0;
   version = 12080;
 }
@@ -111,6 +112,19 @@ Device *Machine::device(int index) {
 int Machine::device_count() const {
   const std::scoped_lock lock(mutex_);
   return static_cast<int>(devices_.size());
+}
+
+void Machine::note(char kind) {
+  constexpr std::size_t kMost = 100'000;
+  const std::scoped_lock lock(mutex_);
+  moments_.push_back({now_ns(), kind});
+  if (moments_.size() > kMost)
+    moments_.pop_front();
+}
+
+std::vector<Machine::Moment> Machine::moments() const {
+  const std::scoped_lock lock(mutex_);
+  return {moments_.begin(), moments_.end()};
 }
 
 void Machine::keep_block(void *memory, std::size_t bytes, bool pinned) {

@@ -96,8 +96,13 @@ public:
   std::atomic<int> init{0};
   std::atomic<int> version{12080};
   std::atomic<int> objects{0};
-  std::atomic<std::int64_t> last_launch_ns{0};
-  std::atomic<std::int64_t> last_event_ns{0};
+
+  struct Moment {
+    std::int64_t at_ns;
+    char kind;
+  };
+  void note(char kind);
+  std::vector<Moment> moments() const;
 
 private:
   struct Fault {
@@ -115,6 +120,7 @@ private:
   std::map<std::string, Fault> faults_;
   std::map<std::string, long long> calls_;
   std::map<std::uintptr_t, Block> blocks_;
+  std::deque<Moment> moments_;
 };
 
 } // namespace fake_cuda
