@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "bindings/bind_cuda.h"
 #include "bindings/bind_vocabulary.h"
 #include "bindings/python_server.h"
 #include "runtime/engine.h"
@@ -57,7 +58,7 @@ public:
     std::vector<PythonServer *> python_servers;
     const auto make = [&](nb::handle spec, std::uint64_t key) {
       std::unique_ptr<Server> server = make_server(spec, key, vocab_size);
-      if (auto *python = dynamic_cast<PythonServer *>(server.get())) {
+      if (PythonServer *python = python_server_of(server.get())) {
         python_servers.push_back(python);
       }
       return server;

@@ -12,12 +12,14 @@
 namespace dsi::py {
 
 nanobind::dict metrics_dict(const Metrics &metrics);
-// Adds "spans", (server, kind, start_s, end_s, first, window, fate) each, and "commits", (time_s,
+// Adds "origin_s", what times count from on time.monotonic()'s clock (0 on the virtual one),
+// "spans", (server, kind, start_s, end_s, first, window, fate) each, and "commits", (time_s,
 // position, kind) each.
 void add_record(nanobind::dict &dict, const RunRecord &record);
 
-// `spec`: a SimulatedServer, NgramDrafter or TranslatedDrafter of this module, or any object with
-// the server methods. `key` makes equal specifications jitter differently. Needs the GIL.
+// `spec`: a SimulatedServer, NgramDrafter, TranslatedDrafter or GraphServer of this module, or any
+// object with the server methods. `key` makes equal specifications jitter differently. Needs the
+// GIL.
 std::unique_ptr<Server> make_server(nanobind::handle spec, std::uint64_t key,
                                     std::int64_t vocab_size);
 

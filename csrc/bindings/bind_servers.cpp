@@ -4,6 +4,7 @@
 
 #include <stdexcept>
 
+#include "bindings/bind_cuda.h"
 #include "bindings/bind_engine.h"
 #include "bindings/bind_vocabulary.h"
 #include "bindings/python_server.h"
@@ -41,6 +42,9 @@ std::unique_ptr<Server> make_server(nb::handle spec, std::uint64_t key, std::int
   if (nb::isinstance<NgramSpec>(spec)) {
     const auto &ngram = nb::cast<const NgramSpec &>(spec);
     return std::make_unique<NgramDrafter>(ngram.min_ngram, ngram.max_ngram, ngram.max_drafts);
+  }
+  if (std::unique_ptr<Server> graphs = graph_server(spec, key, vocab_size)) {
+    return graphs;
   }
   if (std::unique_ptr<PythonServer> translated = translated_server(spec)) {
     return translated;

@@ -57,6 +57,7 @@ void add_record(nb::dict &dict, const RunRecord &record) {
                                 seconds(span.end), span.first, span.window,
                                 kFates[static_cast<int>(span.fate)]));
   }
+  dict["origin_s"] = seconds(record.origin);
   dict["spans"] = spans;
   nb::list commits;
   for (const CommitRecord &commit : record.commits) {

@@ -48,6 +48,7 @@ public:
     add(bonus_, metrics.bonus, 'b');
   }
 
+  Nanos origin = 0;              // on the clock that was used: what all times count from
   std::vector<SpanRecord> spans; // in order of their end
   std::vector<CommitRecord> commits;
 

@@ -48,6 +48,7 @@ std::shared_ptr<const RunRecord> Engine::finished_record(const Active &active, N
     return nullptr;
   }
   auto record = std::make_shared<RunRecord>(*active.record);
+  record->origin = active.submitted;
   for (const auto &slot : slots_) {
     if (slot->job != nullptr && slot->job->request->id == active.id) {
       SpanRecord span = span_of(*slot->job, slot->index());

@@ -24,23 +24,31 @@ class FakeCuda:
 
     def __init__(self, library: Path) -> None:
         self.path = str(library)
-        self._library = ctypes.CDLL(self.path)
-        self._library.fake_cuda_calls.restype = ctypes.c_longlong
+        self.library = ctypes.CDLL(self.path)
+        self.library.fake_cuda_calls.restype = ctypes.c_longlong
+        self.library.fake_cuda_memory.restype = ctypes.c_ulonglong
+        self.library.fake_cuda_memory.argtypes = (ctypes.c_longlong,)
+        self.library.cuMemFree_v2.argtypes = (ctypes.c_ulonglong,)
+        self.library.cuGraphExecDestroy.argtypes = (ctypes.c_void_p,)
+        self.library.fake_cuda_toy_graph.restype = ctypes.c_void_p
 
     def reset(self, devices: int) -> None:
-        self._library.fake_cuda_reset(devices)
+        self.library.fake_cuda_reset(devices)
 
     def set_init(self, code: int) -> None:
-        self._library.fake_cuda_set_init(code)
+        self.library.fake_cuda_set_init(code)
 
     def set_version(self, version: int) -> None:
-        self._library.fake_cuda_set_version(version)
+        self.library.fake_cuda_set_version(version)
 
     def fail(self, symbol: str, code: int, after: int = 0) -> None:
-        self._library.fake_cuda_fail(symbol.encode(), code, after)
+        self.library.fake_cuda_fail(symbol.encode(), code, after)
 
     def calls(self, symbol: str) -> int:
-        return self._library.fake_cuda_calls(symbol.encode())
+        return self.library.fake_cuda_calls(symbol.encode())
+
+    def break_device(self, device: int, code: int) -> None:
+        self.library.fake_cuda_break(device, code)
 
     def live(self) -> int:
-        return self._library.fake_cuda_live()
+        return self.library.fake_cuda_live()

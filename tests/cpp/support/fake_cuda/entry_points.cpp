@@ -123,6 +123,11 @@ FAKE int fake_cuda_moments(fake_cuda_moment *moments, int most) {
   }
   return static_cast<int>(count);
 }
+FAKE void fake_cuda_spin(const volatile int *end) {
+  volatile unsigned x = 0;
+  while (*end == 0)
+    x = x * 31 + 7;
+}
 FAKE void *fake_cuda_graph(int device, fake_cuda_kernel run, void *user, long long delay_ns) {
   return graph_of(
       device, [run, user] { return run != nullptr ? run(user) : 0; }, delay_ns);
@@ -130,6 +135,12 @@ FAKE void *fake_cuda_graph(int device, fake_cuda_kernel run, void *user, long lo
 FAKE void *fake_cuda_toy_graph(const fake_cuda_toy *toy) {
   return graph_of(
       toy->device, [toy = *toy] { return run_toy(toy); }, toy->delay_ns);
+}
+
+FAKE unsigned long long fake_cuda_memory(long long bytes) {
+  void *block = std::calloc(static_cast<std::size_t>(bytes), 1);
+  machine().keep_block(block, static_cast<std::size_t>(bytes), false);
+  return reinterpret_cast<std::uintptr_t>(block);
 }
 
 // -- the driver and its devices -----------------------------------------------------------------
@@ -339,6 +350,7 @@ FAKE int cuMemFree_v2(std::uint64_t memory) {
 }
 
 FAKE int cuMemcpyHtoDAsync_v2(std::uint64_t to, const void *from, std::size_t bytes, void *stream) {
+  machine().note('i');
   return copied("cuMemcpyHtoDAsync", pointer(to), from, bytes, stream, true);
 }
 

@@ -45,15 +45,21 @@ typedef struct {
 } fake_cuda_toy;
 void *fake_cuda_toy_graph(const fake_cuda_toy *toy); // copied
 
+// A block of the device's memory, zeroed, for callers without a context; cuMemFree gives it back.
+unsigned long long fake_cuda_memory(long long bytes);
+
 int fake_cuda_live(void); // objects and retained contexts that nobody has given back
 long long fake_cuda_calls(const char *symbol);
-// Times on the steady clock in ns: each call of cuGraphLaunch as 'l', and each event that a stream
-// reached as 'e', in order. At most `most` of the newest; forgotten by fake_cuda_reset.
+// Times on the steady clock in ns: each call of cuMemcpyHtoDAsync as 'i', of cuGraphLaunch as 'l',
+// and each event that a stream reached as 'e', in order. At most `most` of the newest; forgotten by
+// fake_cuda_reset.
 typedef struct {
   long long at_ns;
   int kind;
 } fake_cuda_moment;
 int fake_cuda_moments(fake_cuda_moment *moments, int most);
+// Computes until *end is not 0: for benchmarks that want a core kept busy.
+void fake_cuda_spin(const volatile int *end);
 
 #ifdef __cplusplus
 }
