@@ -11,13 +11,18 @@ import sys
 import time
 from pathlib import Path
 
-from suite import isolation, report, tables, texts
+from suite import aborts, host_time, isolation, overlap, report, speed, tables, texts
 from suite.section import Where
 
 # Section -> its function and its share of the time.
 SECTIONS: dict[str, tuple[isolation.Run, float]] = {
     "equality": (texts.equality, 45),
     "independence": (texts.independence, 50),
+    "overlap": (overlap.overlap, 20),
+    "aborts": (aborts.aborts, 30),
+    "host-time": (host_time.host_time, 30),
+    "idle-pair": (speed.idle_pair, 120),
+    "busy-pair": (speed.busy_pair, 120),
 }
 _SECONDS = 440.0
 

@@ -17,6 +17,8 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
+import torch
+
 from suite.section import FAILED, Section, Where, failure_of, without_paths
 
 Run = Callable[[Section, Where], None]
@@ -72,6 +74,8 @@ def in_child(function: Callable[[], Any], limit_s: float) -> Any:
 
 def fill(section: Section, run: Run, where: Where) -> None:
     """Runs it; an exception is a failure of the section, and its trace goes to stderr."""
+    if where.threads is not None:
+        torch.set_num_threads(where.threads)  # for what this thread computes itself
     try:
         run(section, where)
     except Exception as error:

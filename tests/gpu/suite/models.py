@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, logging
 
 CONTEXT = 2048
 
@@ -118,7 +118,8 @@ def generate(model: Any, ids: np.ndarray, tokens: int, **options: Any) -> list[i
 
 @contextmanager
 def hushed() -> Iterator[None]:
-    """No advice of transformers on what a greedy call needs not."""
+    """No advice of transformers: it warns of its own calls too."""
+    logging.set_verbosity_error()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
