@@ -56,9 +56,7 @@ def _rows(section: str, of: dict[str, Any]) -> Table | None:
         f"{of['drafter']} ({of['drafter_ms']:.2f} ms), {of['dtype']}, "
         f"acceptance {of['acceptance_set']}, {of['rounds']} rounds"
     )
-    made = table(
-        title, "", "tok/s", "range", "of plain", "of static", "predicted", "error"
-    )
+    made = table(title, "", "tok/s", "range", "of plain", "of static", "predicted", "error")
     for row in of["rows"]:
         rate, error = row["tokens_per_s"], row["prediction_error"]
         known = error is not None
