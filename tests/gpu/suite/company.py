@@ -13,7 +13,7 @@ import torch
 
 NAMES = ("alone", "uneven forwards", "busy Python", "busy device")
 _LONGEST_PAUSE_S = 0.003
-_PAUSE_S = 0.002
+_PAUSE_S = 0.001
 # A window of work that a device is given at once: others find room between two.
 _MATMUL, _AT_ONCE = 2048, 8
 
@@ -67,12 +67,12 @@ def busy(name: str, work: Callable[[], None]) -> Iterator[None]:
 
 
 def hold_gil() -> None:
-    """Holds the GIL for a millisecond or so, but for what the interpreter takes from it.
+    """Holds the GIL for a fraction of a millisecond.
 
     Again and again without a pause it costs every operation of torch, which releases the GIL, 5 ms
     until it has it back: seconds for a forward in eager mode.
     """
-    sum(i & 1 for i in range(20_000))
+    sum(i & 1 for i in range(4000))
 
 
 def _now_and_then() -> None:

@@ -57,7 +57,7 @@ def host_time(section: Section, where: Where) -> None:
             if where.cuda:
                 rows[mode] |= _on_device(run, tokens)
             # An eager forward that has to ask for the GIL again and again may take seconds.
-            few = 3 if where.tiny else 8
+            few = 3 if where.tiny else 4
             with company.busy("GIL", company.hold_gil):
                 busy = [_costs(lambda few=few, run=run: run(few), few)]
                 while len(busy) < 3 and section.left_s > section.budget_s / 2:

@@ -31,6 +31,10 @@ def run_section(
 ) -> dict[str, Any]:
     """The section's entry in the report; its process is ended after limit_s. Blocks."""
     begun = time.monotonic()
+    if limit_s <= 0:
+        section = Section(name, budget_s)
+        section.check("runs to its end", False, "no time was left for it")
+        return section.to_dict()
     ours, theirs = multiprocessing.Pipe(duplex=False)
     process = multiprocessing.get_context("fork").Process(
         target=_serve, args=(theirs, name, run, where, budget_s)
@@ -42,7 +46,7 @@ def run_section(
     while not done and not ending:
         left = begun + limit_s - time.monotonic()
         if left <= 0 or not ours.poll(left):
-            ending = f"still running after {limit_s:.0f} s"
+            ending = f"still running after {limit_s:.1f} s"
             process.kill()
         else:
             try:

@@ -41,7 +41,7 @@ TINY = Size("tiny", 64, 2, 4, 2, 128, vocab=256, spread=0.3)
 TINY_DRAFTER = Size("tiny drafter", 32, 1, 2, 1, 64, vocab=256, spread=0.3)
 CHECKED = Size("checked", 512, 6, 8, 4, 1408)
 # Deep and narrow: kernels of microseconds, more of them than a host can launch in that time.
-SMALL = Size("small", 1024, 24, 16, 4, 2816)
+SMALL = Size("small", 1024, 16, 16, 4, 2816)
 SMALL_DRAFTER = Size("small drafter", 512, 4, 8, 2, 1408)
 # Wide and flat: each kernel reads so many weights that no launch is waited for.
 WIDE = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import math
 import os
 import platform
 import shutil
@@ -51,11 +52,21 @@ class Report:
 
     def write(self, path: Path) -> None:
         """After each section: a run that is cut off leaves what it found."""
-        path.write_text(json.dumps(self.content, indent=1, allow_nan=False) + "\n")
+        text = json.dumps(_finite(self.content), indent=1, allow_nan=False, default=str)
+        path.write_text(text + "\n")
 
     @property
     def failed(self) -> list[str]:
         return self.content["failed"]
+
+
+def _finite(value: Any) -> Any:
+    """The same with null for every number that JSON does not have."""
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def facts(where: Where) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 _MOST_DETAIL = 1000
-_PATH = re.compile(r"(?<![\w.])/(?:[\w.+@-]+/)+([\w.+@-]*)")
+_PATH = re.compile(r"(?<![\w.:/])/(?:[\w.+@-]+/)+([\w.+@-]*)")
 
 
 @dataclass(frozen=True)

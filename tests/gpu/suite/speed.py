@@ -135,6 +135,7 @@ def compare(
         "target_ms": measurement.target.tpot_ms,
         "drafter_ms": measurement.drafters[0].tpot_ms,
         "acceptance_set": share,
+        "static_cache_compiled": where.cuda,
     }
     section.check(
         "the drafter has the acceptance it was given",

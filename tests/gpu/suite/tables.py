@@ -60,8 +60,9 @@ def _rows(section: str, of: dict[str, Any]) -> Table | None:
     for row in of["rows"]:
         rate, error = row["tokens_per_s"], row["prediction_error"]
         known = error is not None
+        compiled = row["mode"] == "static" and of["static_cache_compiled"]
         made.add_row(
-            row["name"],
+            row["name"] + ", compiled" * compiled,
             f"{rate['median']:.1f}",
             f"{rate['lowest']:.0f}-{rate['highest']:.0f}",
             f"{row['of_plain']:.2f}x",
