@@ -74,7 +74,7 @@ def aborts(section: Section, where: Where, wrong_drafts: bool = True) -> None:
     # In bf16 the text could be another one in a window of another length.
     module = models.llama(size, where.device, torch.float32, seed=4)
     prompt = models.prompt(size.vocab, 16, seed=4)
-    tokens, least = (24, 1) if where.tiny else (96, 100)
+    tokens, least = (24, 1) if where.tiny else (96, 50)
     drafts = RecordedDrafts(size.vocab, wrong=wrong_drafts)
     # Past the text there is nothing to draft: what is cancelled is then a plain request.
     drafts.text = Text.of(prompt, models.generate(module, prompt, tokens))

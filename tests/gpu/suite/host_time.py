@@ -28,8 +28,7 @@ def host_time(section: Section, where: Where) -> None:
     rest of the wall time of the same run, in which the device waited for the host.
     """
     size = models.TINY if where.tiny else models.SMALL
-    dtype = torch.float32 if where.tiny else torch.bfloat16
-    module = models.llama(size, where.device, dtype, seed=5)
+    module = models.llama(size, where.device, torch.bfloat16, seed=5)
     prompt = models.prompt(size.vocab, 16, seed=5)
     tokens, runs = (12, 2) if where.tiny else (64, 7)
     text = models.generate(module, prompt, tokens)

@@ -47,8 +47,7 @@ def overlap(section: Section, where: Where, sp: int = SERVERS) -> None:
     sp: for a test that wants a failure.
     """
     size = models.TINY if where.tiny else models.SMALL
-    dtype = torch.float32 if where.tiny else torch.bfloat16
-    module = models.llama(size, where.device, dtype, seed=3)
+    module = models.llama(size, where.device, torch.bfloat16, seed=3)
     prompt = models.prompt(size.vocab, 16, seed=3)
     tokens = 48 if where.tiny else 96
     drafts = RecordedDrafts(size.vocab)

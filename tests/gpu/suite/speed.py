@@ -57,9 +57,9 @@ class Subjects:
         cls, sizes: tuple[models.Size, models.Size], where: Where, tokens: int, share: float
     ) -> Subjects:
         """share: of the drafts that is right."""
-        dtype = torch.float32 if where.tiny else torch.bfloat16
         target, drafter = (
-            models.llama(size, where.device, dtype, seed) for seed, size in enumerate(sizes, 20)
+            models.llama(size, where.device, torch.bfloat16, seed)
+            for seed, size in enumerate(sizes, 20)
         )
         vocab = sizes[0].vocab
         prompt = models.prompt(vocab, _PROMPT_TOKENS, seed=22)
