@@ -22,7 +22,6 @@ namespace {
 using RawGraphs = std::vector<std::pair<int, std::vector<std::uint64_t>>>; // length, segments
 
 struct GraphSpec {
-  std::string role;
   std::string library;
   int device = 0;
   int priority = 0;
@@ -106,6 +105,8 @@ std::unique_ptr<Server> graph_server(nb::handle spec, std::uint64_t key, std::in
   if (!nb::isinstance<GraphSpec>(spec))
     return nullptr;
   const auto &given = nb::cast<const GraphSpec &>(spec);
+  if (given.plain != nullptr && given.vocab_size > vocab_size) // it would draw ids of its own
+    return make_server(nb::handle(given.plain.get()), key, vocab_size);
   const cuda::Opened found = opened(given.library);
   if (found.driver == nullptr) {
     const nb::object type = nb::module_::import_("dsi_native.errors").attr("CudaError");
@@ -116,7 +117,6 @@ std::unique_ptr<Server> graph_server(nb::handle spec, std::uint64_t key, std::in
   cuda::GraphServerConfig config;
   config.context = std::make_shared<cuda::Context>(found.driver, given.device);
   config.priority = given.priority;
-  config.role = given.role;
   config.layout = given.layout;
   config.inputs = given.inputs;
   config.outputs = given.outputs;
@@ -162,23 +162,35 @@ void bind_cuda(nb::module_ &module) {
       "caller's: `owner` keeps it alive, and is let go of when the server is.")
       .def(
           "__init__",
-          [](GraphSpec *self, std::string role, int device, int window, int edits,
-             std::uint64_t inputs, std::uint64_t outputs, Position capacity, Token vocab_size,
+          [](GraphSpec *self, int device, int window, int edits, std::uint64_t inputs,
+             std::uint64_t outputs, Position capacity, Token vocab_size,
              std::vector<RawGraphs> caches, const nb::object &owner, const nb::object &plain,
              int priority, std::string library) {
-            new (self) GraphSpec{
-                std::move(role),   std::move(library), device,
-                priority,          {window, edits},    inputs,
-                outputs,           capacity,           vocab_size,
-                std::move(caches), share(owner),       plain.is_none() ? nullptr : share(plain)};
+            new (self) GraphSpec{std::move(library),
+                                 device,
+                                 priority,
+                                 {window, edits},
+                                 inputs,
+                                 outputs,
+                                 capacity,
+                                 vocab_size,
+                                 std::move(caches),
+                                 share(owner),
+                                 plain.is_none() ? nullptr : share(plain)};
           },
-          nb::arg("role"), nb::arg("device"), nb::arg("window"), nb::arg("edits"),
-          nb::arg("inputs"), nb::arg("outputs"), nb::arg("capacity"), nb::arg("vocab_size"),
-          nb::arg("caches"), nb::arg("owner").none(), nb::arg("plain").none() = nb::none(),
-          nb::arg("priority") = 0, nb::arg("library") = cuda::Driver::kLibrary,
-          "role: \"target\" or \"drafter\", for messages. inputs, outputs: addresses on the "
-          "device. caches: for each the windows (length, [graph, ...]), lengths ascending from 1, "
-          "graphs as raw handles. plain: a server for jobs that no graph was captured for.");
+          nb::arg("device"), nb::arg("window"), nb::arg("edits"), nb::arg("inputs"),
+          nb::arg("outputs"), nb::arg("capacity"), nb::arg("vocab_size"), nb::arg("caches"),
+          nb::arg("owner").none(), nb::arg("plain").none() = nb::none(), nb::arg("priority") = 0,
+          nb::arg("library") = cuda::Driver::kLibrary,
+          "inputs, outputs: addresses on the device. caches: for each the windows (length, [graph, "
+          "...]), lengths ascending from 1, "
+          "graphs as raw handles. plain: a server for jobs that no graph was captured for.")
+      .def_prop_ro(
+          "plain",
+          [](const GraphSpec &self) {
+            return self.plain == nullptr ? nb::none() : nb::borrow(self.plain.get());
+          },
+          "The server behind the graphs, None without one.");
 }
 
 } // namespace dsi::py

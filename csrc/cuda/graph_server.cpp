@@ -46,6 +46,8 @@ Position first_wanted(const Job &job) {
                                        : job.length + 1;
 }
 
+const char *whose(const Job &job) { return job.kind == JobKind::kDraft ? "drafter" : "target"; }
+
 // As int32 or so, at `offset` of a block.
 template <typename T> T *at(const PinnedBuffer &block, std::size_t offset) {
   return reinterpret_cast<T *>(static_cast<std::byte *>(block.data()) + offset);
@@ -88,14 +90,15 @@ void GraphServer::release(RequestId request) {
 Outcome GraphServer::run(Job &job) {
   if (lost_.has_value())
     return failed(*lost_);
-  if (!graphed(job)) {
+  if (job.length < 1 || job.length > config_.capacity || !graphed(job)) {
     if (config_.plain != nullptr)
       return config_.plain->run(job);
-    throw std::runtime_error("the " + config_.role + " has no graph for this request");
+    if (job.length > config_.capacity)
+      throw std::runtime_error(std::to_string(job.length) +
+                               " tokens exceed the graphs' context of " +
+                               std::to_string(config_.capacity));
+    throw std::runtime_error(std::string("the ") + whose(job) + " has no graph for this request");
   }
-  if (job.length < 1 || job.length > config_.capacity)
-    throw std::runtime_error(std::to_string(job.length) + " tokens exceed the context of " +
-                             std::to_string(config_.capacity) + " of the " + config_.role);
   Cached &cached = cache_for(job);
   try {
     return replay(job, config_.caches[static_cast<std::size_t>(&cached - cached_.data())], cached);
@@ -359,12 +362,12 @@ Outcome GraphServer::verdict(const Job &job) {
     if (status != RowStatus::kOk) {
       if (row == 0) {
         outcome.kind = Outcome::Kind::kFailed;
-        outcome.error.message = undrawable(config_.role.c_str(), position, status);
+        outcome.error.message = undrawable(whose(job), position, status);
       }
       return outcome;
     }
     if (tokens_[row] >= config_.vocab_size)
-      throw std::runtime_error("a graph of the " + config_.role + " drew id " +
+      throw std::runtime_error(std::string("a graph of the ") + whose(job) + " drew id " +
                                std::to_string(tokens_[row]) + " of " +
                                std::to_string(config_.vocab_size));
     if (job.kind == JobKind::kDraft) {

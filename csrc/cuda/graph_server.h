@@ -6,7 +6,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "cuda/graph_layout.h"
@@ -33,7 +32,6 @@ struct GraphCache {
 struct GraphServerConfig {
   SharedContext context;
   int priority = 0; // of the stream, see Stream
-  std::string role; // "target" or "drafter", for messages
   GraphLayout layout{1, 0};
   DevicePointer inputs = 0;  // layout.input_bytes() of the device's memory, that all graphs read
   DevicePointer outputs = 0; // layout.output_bytes(), that all graphs write
@@ -46,8 +44,8 @@ struct GraphServerConfig {
 };
 
 // Runs verifies, drafts and prefills of requests that draw in coupled mode or greedily. What else
-// there is (rejection, a logits processor, more than the emitted token's logprob, too many edits)
-// goes to `plain`, which has caches of its own.
+// there is (rejection, a logits processor, more than the emitted token's logprob, too many edits, a
+// path longer than a cache) goes to `plain`, which has caches of its own.
 //
 // A job is a row of launches: for each window the copy of its ids, then its segments, then the copy
 // of what they drew. At most two are on the device at once, each with an event, and before each the

@@ -41,6 +41,8 @@ class Pair:
         with _naming("drafter"):
             server = self.drafter.servers(1, threads)[0]
         if self.translation is not None:
+            # Drafts in other ids are made of whole rows, which graphs do not hand out.
+            server = getattr(server, "plain", None) or server
             server = self.translation.server(server, getattr(self.drafter, "context", None))
         return targets, server
 

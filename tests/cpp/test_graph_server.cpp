@@ -110,7 +110,7 @@ TEST_CASE("a cache is used up to its last position, and not behind") {
     server->run(*toy_job(JobKind::kVerify, path_of({3}, 13), 1));
     FAIL("more tokens than the cache holds");
   } catch (const std::runtime_error &error) {
-    CHECK(std::string(error.what()) == "14 tokens exceed the context of 13 of the target");
+    CHECK(std::string(error.what()) == "14 tokens exceed the graphs' context of 13");
   }
 }
 
@@ -217,6 +217,9 @@ TEST_CASE("what no graph was captured for goes to the plain server") {
   CHECK_FALSE(goes_to_plain(sampling));
   sampling.logprobs = 3;
   CHECK(goes_to_plain(sampling));
+  CHECK(other.runs == 3);
+  server->run(*toy_job(JobKind::kVerify, path_of({1}, 64), 60)); // longer than the cache
+  CHECK(other.runs == 4);
   const auto job = toy_job(JobKind::kVerify, {1}, 1);
   server->stop(*job);
   server->release(1);

@@ -113,7 +113,6 @@ class FakeGpuModel:
             windows.append((length, [self._graph(owned, length, i) for i in range(self._segments)]))
             length *= 2
         return _core.GraphServer(
-            role="target" if self._acceptance is None else "drafter",
             device=0,
             window=self._window,
             edits=self._edits,

@@ -97,9 +97,7 @@ def test_the_owner_lives_as_long_as_its_server(fake_cuda: FakeCuda) -> None:
     graph.restype = int
     owner = Owner()
     gone = weakref.ref(owner)
-    spec = _core.GraphServer(
-        "target", 0, 1, 0, *blocks, 8, 8, [[(1, [1])]], owner, library=fake_cuda.path
-    )
+    spec = _core.GraphServer(0, 1, 0, *blocks, 8, 8, [[(1, [1])]], owner, library=fake_cuda.path)
     engine = _core.Engine([spec], None, 1, 8, False)
     del owner, spec
     assert gone() is not None

@@ -28,6 +28,10 @@ class TransformersModel:
     judge_on_device: whether rows are judged where they are, by the Triton kernels, so that only
         tokens cross to the host (see DeviceJudge for what still goes over). None: on CUDA, with a
         warning where the kernels cannot run; True also takes the CPU, for Triton's interpreter.
+    graphs: on CUDA, capture forwards and draws as graphs that native code replays without the GIL:
+        True or GraphOptions. Needs the Triton kernels; what no graph can do runs plainly, and so
+        does everything, with a warning, where capturing fails. Off by default: no GPU has run
+        this yet.
     Costs two forwards of four tokens, which prove that a rolled-back cache gives the same logits.
     Raises InvalidArgument, naming the classes, where it does not.
     """
@@ -39,6 +43,7 @@ class TransformersModel:
         name: str | None = None,
         cache_budget_bytes: int = DEFAULT_CACHE_BUDGET_BYTES,
         judge_on_device: bool | None = None,
+        graphs: Any = False,
     ) -> None:
         if cache_budget_bytes <= 0:
             raise InvalidArgument(f"cache_budget_bytes must be positive, not {cache_budget_bytes}")
@@ -51,13 +56,17 @@ class TransformersModel:
         self.eos_ids = _eos_ids(model, tokenizer)
         self.device = model.get_input_embeddings().weight.device
         self.judge_on_device = judge_on_device
+        self.graphs = graphs
+        if graphs and self.device.type != "cuda":
+            raise InvalidArgument(f"graphs: need a model on CUDA, this one is on {self.device}")
         parameters = inspect.signature(model.forward).parameters
         self._cache_keyword = "cache" if "cache" in parameters else "past_key_values"
         self._keeps_rows = "logits_to_keep" in parameters
+        self._takes_positions = "cache_position" in parameters
         self.vocab_size = text_config.vocab_size
         self.vocab_size = self._proven_width()
 
-    def servers(self, n: int, threads: int | None = None) -> list[TransformersServer]:
+    def servers(self, n: int, threads: int | None = None) -> list[Any]:
         """n servers over one copy of the weights; each takes from the others what they computed.
 
         threads: torch's intra-op threads of each server, set inside its worker; None: torch's own.
@@ -66,9 +75,10 @@ class TransformersModel:
             raise InvalidArgument(f"a model needs at least one server, not {n}")
         group = CacheGroup()
         budget = max(1, self.cache_budget_bytes // n)
-        return [
+        plain = [
             TransformersServer(self, group, budget, threads, judge) for judge in self._judges(n)
         ]
+        return self._graphed(plain) if self.graphs else plain
 
     def forward(self, ids: np.ndarray, cache: RequestCache, rows: int) -> torch.Tensor:
         """Logits [rows, V] of the last `rows` of the int32 `ids`, which follow what `cache` holds.
@@ -80,6 +90,41 @@ class TransformersModel:
         if self._keeps_rows:
             options["logits_to_keep"] = rows
         return self.model(input_ids=inputs, **options).logits[0, -rows:]
+
+    def step_options(self, cache: Any, positions: torch.Tensor) -> dict[str, Any]:
+        """What the module is called with beside ids, mask and position ids [1, n]."""
+        options: dict[str, Any] = {self._cache_keyword: cache, "use_cache": True}
+        if self._takes_positions:
+            options["cache_position"] = positions
+        return options
+
+    def plain_rows(self, ids: np.ndarray) -> torch.Tensor:
+        """Logits float32 [n, V] behind each of the int32 `ids`, over a cache of their own."""
+        with torch.inference_mode():
+            return self.forward(ids, RequestCache(), len(ids)).float()
+
+    def _graphed(self, plain: list[TransformersServer]) -> list[Any]:
+        """Graph servers with these behind them, or these where graphs cannot be captured."""
+        try:
+            from dsi_native.models.cuda_graph import GraphOptions, TorchRecorder, graph_server
+            from dsi_native.models.graph_draw import TritonDraw
+
+            options = GraphOptions() if self.graphs is True else self.graphs
+            return [
+                graph_server(
+                    self,
+                    server,
+                    options,
+                    TorchRecorder(self.device),
+                    TritonDraw(options.window, self.vocab_size, self.device),
+                )
+                for server in plain
+            ]
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+            message = f"{self.name}: decodes without CUDA graphs ({reason})"
+            warnings.warn(message, RuntimeWarning, stacklevel=5)
+            return list(plain)
 
     def _judges(self, n: int) -> list[Any]:
         """One for each server, None where the native Judge judges its rows on the CPU."""

@@ -47,7 +47,6 @@ public:
   cuda::GraphServerConfig config() {
     cuda::GraphServerConfig config;
     config.context = context_;
-    config.role = options_.drafts ? "drafter" : "target";
     config.layout = layout_;
     config.inputs = inputs_.pointer();
     config.outputs = outputs_.pointer();
