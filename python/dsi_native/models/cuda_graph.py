@@ -7,6 +7,7 @@ a device; no GPU has run the capture itself yet. So it is used where it is asked
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -97,6 +98,7 @@ class TorchRecorder:
             begun[-1].capture_end()
             begin()
 
+        gc.collect()  # what is garbage now may hold graphs, which cannot be destroyed in a capture
         torch.cuda.synchronize(self.device)
         with torch.cuda.device(self.device), torch.cuda.stream(self._stream):
             begin()
