@@ -32,6 +32,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--report", type=Path, default=Path("gpu.json"))
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--tiny", action="store_true", help="the smallest models, few runs")
+    parser.add_argument("--eager", action="store_true", help="without CUDA graphs")
     parser.add_argument("--seconds", type=float, default=_SECONDS, help="in all, about")
     parser.add_argument("--only", nargs="+", choices=SECTIONS, metavar="SECTION",
                         help=", ".join(SECTIONS))  # fmt: skip
@@ -46,14 +47,15 @@ def no_cuda() -> bool:
 
 def main(arguments: list[str] | None = None) -> int:
     given = parse(arguments)
-    where = Where(given.device, given.tiny)
+    where = Where(given.device, given.tiny, given.eager)
     # The device is for the children: a process that has touched it cannot be forked.
     if where.cuda and isolation.in_child(no_cuda, 60):
         print("no CUDA device", file=sys.stderr)
         return 2
     begun = time.monotonic()
     out = report.console()
-    settings = {"device": given.device, "tiny": given.tiny, "seconds": given.seconds}
+    settings = {"device": given.device, "tiny": given.tiny, "eager": given.eager,
+                "seconds": given.seconds}  # fmt: skip
     made = report.Report(isolation.in_child(lambda: report.facts(where), 60), settings)
     chosen = {name: part for name, part in SECTIONS.items() if name in (given.only or SECTIONS)}
     whole = sum(share for _, share in chosen.values())

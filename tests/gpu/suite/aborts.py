@@ -13,7 +13,6 @@ import torch
 
 from dsi_native import Cancelled, Engine
 from dsi_native.experiments.recorded import RecordedDrafts, Text
-from dsi_native.models.transformers import TransformersModel
 from dsi_native.recording import Recording
 from suite import models
 from suite.numbers import quantiles
@@ -81,7 +80,7 @@ def aborts(section: Section, where: Where, wrong_drafts: bool = True) -> None:
     stale: list[float] = []
     forwards: list[float] = []
     with Engine(
-        TransformersModel(module),
+        models.served(module, where),
         drafts.drafter(),
         mode="dsi",
         sp=2,

@@ -12,7 +12,6 @@ import torch
 from dsi_native import Engine
 from dsi_native.experiments.probes import run_ms
 from dsi_native.experiments.recorded import RecordedDrafts, Text
-from dsi_native.models.transformers import TransformersModel
 from suite import company, device_time, models
 from suite.anchor import Anchor
 from suite.section import Section, Where
@@ -35,7 +34,7 @@ def host_time(section: Section, where: Where) -> None:
     drafts = RecordedDrafts(size.vocab)
     drafts.text = Text.of(prompt, text)
     Anchor(module).say(drafts.text.ids)
-    target = TransformersModel(module)
+    target = models.served(module, where)
     rows: dict[str, dict[str, float]] = {}
     for mode in ("non-si", "si"):
         with Engine(

@@ -13,6 +13,9 @@ import numpy as np
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, logging
 
+from dsi_native import TransformersModel
+from suite.section import Where
+
 CONTEXT = 2048
 
 
@@ -116,6 +119,13 @@ def generate(model: Any, ids: np.ndarray, tokens: int, **options: Any) -> list[i
     return out[0, len(ids) :].tolist()
 
 
+def served(module: Any, where: Where, name: str | None = None) -> TransformersModel:
+    """For an Engine. Where graphs cannot be captured, making the engine raises and says why."""
+    warnings.filterwarnings("error", message=".*without CUDA graphs")
+    graphs = where.graphs and module.device.type == "cuda"
+    return TransformersModel(module, name=name, graphs=graphs)
+
+
 @contextmanager
 def hushed() -> Iterator[None]:
     """No advice of transformers: it warns of its own calls too."""
@@ -144,5 +154,6 @@ __all__ = [
     "llama",
     "noisy",
     "prompt",
+    "served",
     "weight_bytes",
 ]

@@ -8,7 +8,6 @@ import torch
 
 from dsi_native import Engine
 from dsi_native.experiments.recorded import RecordedDrafts, Text
-from dsi_native.models.transformers import TransformersModel
 from dsi_native.recording import Recording
 from suite import device_time, models
 from suite.anchor import Anchor
@@ -54,7 +53,7 @@ def overlap(section: Section, where: Where, sp: int = SERVERS) -> None:
     drafts.text = Text.of(prompt, models.generate(module, prompt, tokens))
     Anchor(module).say(drafts.text.ids)
     with Engine(
-        TransformersModel(module),
+        models.served(module, where),
         drafts.drafter(),
         mode="dsi",
         sp=sp,

@@ -15,14 +15,22 @@ _PATH = re.compile(r"(?<![\w.:/])/(?:[\w.+@-]+/)+([\w.+@-]*)")
 
 @dataclass(frozen=True)
 class Where:
-    """device: "cuda" or "cpu". tiny: the smallest models and the fewest runs that show anything."""
+    """device: "cuda" or "cpu". tiny: the smallest models and the fewest runs that show anything.
+
+    eager: without CUDA graphs, through the Python servers.
+    """
 
     device: str
     tiny: bool
+    eager: bool = False
 
     @property
     def cuda(self) -> bool:
         return self.device == "cuda"
+
+    @property
+    def graphs(self) -> bool:
+        return self.cuda and not self.eager
 
     @property
     def threads(self) -> int | None:

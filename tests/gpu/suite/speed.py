@@ -19,7 +19,6 @@ import torch
 
 from dsi_native.experiments.measure import Models, measure_models
 from dsi_native.experiments.predict import Prediction, predict
-from dsi_native.models.transformers import TransformersModel
 from suite import models
 from suite.anchor import Anchor, mistaken
 from suite.contestants import Contestant, Decode, Run, engine_for, of_engine, of_transformers
@@ -104,7 +103,7 @@ def compare(
     """
     tokens = 24 if where.tiny else 96
     of = subjects or Subjects.made(sizes, where, tokens, share)
-    target, drafter = TransformersModel(of.target), TransformersModel(of.drafter)
+    target, drafter = (models.served(m, where) for m in (of.target, of.drafter))
     measurement = measure_models(
         Models(target, (drafter,), (of.prompt,), "recorded"),
         max_new_tokens=tokens,

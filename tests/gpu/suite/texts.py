@@ -13,7 +13,6 @@ import torch
 
 from dsi_native import Engine
 from dsi_native.audit import first_difference
-from dsi_native.models.transformers import TransformersModel
 from suite import company, models
 from suite.section import Section, Where
 
@@ -92,8 +91,8 @@ class Checked:
         drafter = models.noisy(module, _TINY_NOISE if where.tiny else _NOISE, seed + 1)
         return cls(
             module,
-            TransformersModel(module, name="target"),
-            TransformersModel(drafter, name="drafter"),
+            models.served(module, where, "target"),
+            models.served(drafter, where, "drafter"),
             tuple(models.prompt(size.vocab, 4 + 9 * i, 100 + i) for i in range(prompts)),
             tokens,
         )
