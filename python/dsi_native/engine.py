@@ -45,6 +45,8 @@ class Engine:
         a worker where this is "si", so that a request which asks for "dsi" there overlaps nothing.
     threads: intra-op threads of each server on a CPU; default: the cores, divided by the servers
         that work at the same time in this mode.
+    devices: "auto" (every CUDA device) or a list: a replica of the target on each that its servers
+        need, the drafter where it is free; None: models stay where they are.
     dtype, device: for models that are loaded here. tokenizer: in place of the target's own.
     cache_budget_bytes: keys and values kept for all target servers together.
     max_running: requests that share the servers at once; others wait their turn.
@@ -68,6 +70,7 @@ class Engine:
         threads: int | None = None,
         dtype: Any = None,
         device: Any = None,
+        devices: Any = None,
         tokenizer: Any = None,
         cache_budget_bytes: int | None = None,
         max_running: int = 16,
@@ -90,6 +93,8 @@ class Engine:
             tokenizer=tokenizer,
             cache_budget_bytes=cache_budget_bytes,
             method=method,
+            devices=devices,
+            sp=sp,
         )
         self.sp = sp
         self.mode = mode

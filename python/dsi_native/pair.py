@@ -120,10 +120,13 @@ def open_pair(
     tokenizer: Any,
     cache_budget_bytes: int | None,
     method: str,
+    devices: Any = None,
+    sp: int = 1,
 ) -> Pair:
     """Loads what is named, and finds out how the two vocabularies relate.
 
-    Raises InvalidArgument naming `target`, `drafter` or `method`.
+    devices: where `sp` target servers and the drafter are to be, see models.placement.
+    Raises InvalidArgument naming `target`, `drafter`, `method` or `devices`.
     """
     from dsi_native.models.load import load_model
 
@@ -133,11 +136,18 @@ def open_pair(
         model = load_model(target, dtype=dtype, device=device)
         if getattr(model, "vocab_size", None) is None:
             raise InvalidArgument(f"{name_of(model)} has no vocab_size, the width of its rows")
-    if cache_budget_bytes is not None and hasattr(model, "cache_budget_bytes"):
-        model.cache_budget_bytes = cache_budget_bytes
     own = tokenizer if tokenizer is not None else getattr(model, "tokenizer", None)
     with _naming("drafter"):
         other = _open_drafter(drafter, model, dtype, device)
+    if devices is not None:
+        from dsi_native.models.placement import device_list, place
+
+        places = device_list(devices)
+        if places is not None:
+            model, other = place(model, other, places, sp)
+    if cache_budget_bytes is not None and hasattr(model, "cache_budget_bytes"):
+        model.cache_budget_bytes = cache_budget_bytes
+    with _naming("drafter"):
         return Pair(model, other, own, _translation(model, own, other, method))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections import OrderedDict
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -79,6 +80,20 @@ class TransformersModel:
             TransformersServer(self, group, budget, threads, judge) for judge in self._judges(n)
         ]
         return self._graphed(plain) if self.graphs else plain
+
+    def on_device(self, device: torch.device, copy: bool = False) -> TransformersModel:
+        """This model where it is on `device`, else, or if `copy`, a copy of it there."""
+        here = self.device.type == device.type and (self.device.index or 0) == (device.index or 0)
+        if here and not copy:
+            return self
+        return TransformersModel(
+            deepcopy(self.model).to(device),
+            self.tokenizer,
+            self.name,
+            self.cache_budget_bytes,
+            self.judge_on_device,
+            self.graphs,
+        )
 
     def forward(self, ids: np.ndarray, cache: RequestCache, rows: int) -> torch.Tensor:
         """Logits [rows, V] of the last `rows` of the int32 `ids`, which follow what `cache` holds.
