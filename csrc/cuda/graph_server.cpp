@@ -262,21 +262,16 @@ bool GraphServer::launch_all(Job &job, const std::vector<Window> &windows, Cache
       ++launched_;
     }
     const auto begin = path.begin() + window.start;
-    cached.ids.insert(cached.ids.end(), begin, begin + window.count); // or it throws, below
+    cached.ids.insert(cached.ids.end(), begin, begin + window.count);
   }
-  try {
-    make_room(0);
-  } catch (...) {
-    cached.ids.clear(); // who knows what was computed
-    throw;
-  }
+  make_room(0);
   for (; taken < windows.size(); ++taken)
     take_rows(windows[taken], taken % kInFlight);
   return true;
 }
 
 // Waits for whatever is on the device, after an error: the memory it works on is about to be used
-// again.
+// again. What was computed nobody knows, so nothing counts as cached.
 void GraphServer::drain() noexcept {
   finished_ = launched_;
   for (Cached &cached : cached_)
