@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Checks and times engines on a machine with a GPU, in under 8 minutes; nothing is fetched.
 # run.sh [REPORT] [OPTION...]: the JSON report goes there, else to $OUT/gpu.json, else to ./gpu.json.
-# Options: those of suite/__main__.py; --eager does without CUDA graphs; --device cpu --tiny needs no GPU. Exit status 1 where a check
-# failed, 2 where nothing could be run.
+# Options: those of suite/__main__.py; --eager does without CUDA graphs, --device cpu --tiny without a
+# GPU. Exit status 1 where a check failed, 2 where nothing could be run.
 # PYTHON: an interpreter that has torch, transformers, triton, rich, and what builds the package.
 set -euo pipefail
 begun=$SECONDS

@@ -82,7 +82,12 @@ def test_the_whole_script_on_the_cpu(tmp_path: Path) -> None:
     report = json.loads(text)
     assert (report["format"], report["version"]) == ("dsi-gpu-suite", 1)
     assert report["failed"] == []
-    assert report["settings"] == {"device": "cpu", "tiny": True, "eager": False, "seconds": pytest.approx(455, 1)}
+    assert report["settings"] == {
+        "device": "cpu",
+        "tiny": True,
+        "eager": False,
+        "seconds": pytest.approx(455, 1),
+    }
     for fact in ("device", "cores", "python", "commit", "torch", "transformers", "triton"):
         assert report["facts"][fact]
     for path_here in (str(GPU.parents[1]), str(tmp_path), str(Path.home()) + "/"):
