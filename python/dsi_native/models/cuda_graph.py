@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -25,11 +25,11 @@ __all__ = ["GraphOptions", "TorchRecorder", "graph_server"]
 class GraphOptions:
     """What is captured for each server.
 
-    capacity: positions that a cache holds; longer requests run plainly. window: the longest window,
-    a power of two; longer ones are cut. caches: requests that keep their past at once; each costs a
-    cache and its graphs. edits: bias and penalty entries of one window; requests with more run
-    plainly. segments: graphs that a forward is cut into, so that a stopped one ends early.
-    priority: of the stream; lower is more urgent, 0 the least.
+    capacity: positions that a cache holds, at most the model's context; longer requests run
+    plainly. window: the longest window, a power of two; longer ones are cut. caches: requests that
+    keep their past at once; each costs a cache and its graphs. edits: bias and penalty entries of
+    one window; requests with more run plainly. segments: graphs that a forward is cut into, so that
+    a stopped one ends early. priority: of the stream; lower is more urgent, 0 the least.
     """
 
     capacity: int = 2048
@@ -127,7 +127,9 @@ def graph_server(
     recorder: TorchRecorder or its like. Call before any worker runs. Blocks: compiles, captures.
     Raises InvalidArgument with the reason where the model cannot be captured.
     """
-    reason = refusal(model, options.capacity)
+    if model.context is not None and model.context < options.capacity:
+        options = replace(options, capacity=model.context)
+    reason = refusal(model)
     if reason is not None:
         raise InvalidArgument(f"graphs: {reason}")
     blocks = Blocks(recorder.memory, options.window, options.edits)

@@ -142,7 +142,7 @@ class GraphStep:
         return rows
 
 
-def refusal(model: Any, capacity: int) -> str | None:
+def refusal(model: Any) -> str | None:
     """Why no step can be made of a TransformersModel; None where it can."""
     config = model.model.config.get_text_config(decoder=True)
     kinds = set(getattr(config, "layer_types", None) or ())
@@ -151,8 +151,6 @@ def refusal(model: Any, capacity: int) -> str | None:
     attention = getattr(config, "_attn_implementation", None)
     if attention not in ("sdpa", "eager"):
         return f"its attention is {attention!r}; a mask of all positions needs 'sdpa' or 'eager'"
-    if model.context is not None and capacity > model.context:
-        return f"its context of {model.context} is shorter than the graphs' {capacity}"
     return None
 
 
