@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <limits>
 #include <stdexcept>
 #include <string>
 
@@ -37,8 +39,13 @@ int most_useful_sp(double target_ms, double drafter_ms) {
 }
 
 int default_run_ahead(double target_ms, double drafter_ms, int lookahead, int sp) {
-  const int in_flight = std::min(most_useful_sp(target_ms, drafter_ms), sp * lookahead);
-  return std::max(in_flight, ceil_ratio(target_ms, drafter_ms)) + 2 * lookahead;
+  // Both products may be more than an int holds.
+  const std::int64_t windows = static_cast<std::int64_t>(sp) * lookahead;
+  const std::int64_t useful = most_useful_sp(target_ms, drafter_ms);
+  const std::int64_t ahead =
+      std::max(std::min(useful, windows), std::int64_t{ceil_ratio(target_ms, drafter_ms)}) +
+      2 * std::int64_t{lookahead};
+  return static_cast<int>(std::min<std::int64_t>(ahead, std::numeric_limits<int>::max()));
 }
 
 double non_si_ms_per_token(const PlanInputs &inputs) { return inputs.target_ms; }

@@ -127,7 +127,8 @@ private:
     if (!alike || session_.committed() > task_.from) {
       return 1;
     }
-    const Position most = task_.max_drafts;
+    const Position most =
+        std::clamp<Position>(task_.max_drafts, 1, std::max<Nanos>(1, latest_ / latency.tpot));
     return freest() == nullptr ? most : std::clamp<Position>(session_.drafts_to_window(), 1, most);
   }
 
@@ -149,6 +150,9 @@ private:
     Nanos length = forward_ns(latency(server), !server.warm, window, key);
     if (kind == 'p') {
       length = std::max<Nanos>(0, length - latency(server).tpot);
+    }
+    if (length > latest_ - now_) {
+      throw std::invalid_argument("latencies: the run takes longer than the clock can count");
     }
     server.busy = true;
     server.warm = true;
@@ -308,6 +312,8 @@ private:
   Position drafts_in_hand_ = 0; // drafts of it that are reported together
   std::vector<Draft> drafts_;
   Nanos now_ = 0;
+  // With drafts in hand a run may last twice as long, and all servers may be busy all the time.
+  const Nanos latest_ = std::numeric_limits<Nanos>::max() / 4 / simulation_.sp;
   std::uint64_t forwards_ = 0; // begun, prefills included
   std::int64_t draft_forwards_ = 0;
   SimulationResult result_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <queue>
 #include <stdexcept>
 #include <string>
@@ -11,6 +12,9 @@
 namespace dsi {
 
 namespace {
+
+// A fortnight: thousands of servers that are busy all the time add up to less than Nanos hold.
+constexpr Nanos kLatest = std::numeric_limits<Nanos>::max() / 8192;
 
 class SyntheticTree final : public TreeModel {
 public:
@@ -147,7 +151,11 @@ private:
     flight.span.server = servers(task.drafter).take();
     flight.span.kind = task.drafter < 0 ? 'v' : 'd';
     flight.span.start = std::max(now_, prefilled);
-    flight.span.end = flight.span.start + forward_ns(model, first, 0, key);
+    const Nanos length = forward_ns(model, first, 0, key);
+    if (length > kLatest - flight.span.start) {
+      throw std::invalid_argument("latencies: the run takes longer than the clock can count");
+    }
+    flight.span.end = flight.span.start + length;
     flight.span.position = task.position;
     // A model's answer depends on the path only, so it may be asked for now.
     const std::span<const Token> path = session_.path_of(task.job);
