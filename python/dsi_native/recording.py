@@ -9,9 +9,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
+from dsi_native import checks, files
 from dsi_native.errors import InvalidArgument
 
 MODES = ("non-si", "si", "dsi")
@@ -158,21 +158,14 @@ class Recording:
 
 def save_recordings(path: str | os.PathLike[str], recordings: Sequence[Recording]) -> None:
     """Writes runs into one JSON file. Raises InvalidArgument naming the file where it cannot."""
-    content = {"recordings": [recording.to_dict() for recording in recordings]}
-    try:
-        Path(path).write_text(json.dumps(content) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise InvalidArgument(f"{os.fspath(path)}: {error.strerror}") from error
+    kept = checks.listed("recordings", recordings)
+    runs = [checks.instance("each of recordings", one, Recording).to_dict() for one in kept]
+    files.write(path, json.dumps({"recordings": runs}) + "\n")
 
 
 def load_recordings(path: str | os.PathLike[str]) -> tuple[Recording, ...]:
     """What save_recordings wrote, at least one. Raises InvalidArgument naming the file."""
-    try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InvalidArgument(f"{os.fspath(path)}: {error.strerror}") from error
-    except ValueError as error:
-        raise InvalidArgument(f"{os.fspath(path)}: no JSON ({error})") from None
+    content = files.read_json(path)
     try:
         recordings = tuple(Recording.from_dict(each) for each in content["recordings"])
         _require(len(recordings) > 0, "it holds no run")

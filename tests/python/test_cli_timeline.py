@@ -34,7 +34,8 @@ def test_text_of_a_small_run(capsys: pytest.CaptureFixture[str], terminal: None)
 
 
 TEXT = """
-target 70 ms (first 90 ms), unstoppable; drafter 10 ms, acceptance 0; virtual clock, seed 0
+target 70 ms (first 90 ms), unstoppable; drafter 10 ms, acceptance 0; virtual
+clock, seed 0
 
 non-SI: 3 tokens in 230 ms
 target 1   1███████████████████████2███████████████████3██████████████████
@@ -148,7 +149,7 @@ def test_every_verdict_has_a_colour_and_a_sign() -> None:
         ("--recording trace.json --mode si", "--mode: --recording says that already"),
         ("--recording trace.json --online", "--online: --recording says that already"),
         (f"{BASIC} --drafter-ms 20 --acceptance 0.9", "--drafter-ms: a timeline shows one"),
-        (f"{BASIC} --sp 0", "sp must be at least 1"),
+        (f"{BASIC} --sp 0", "--sp must be at least 1"),
     ],
 )
 def test_mistakes_are_refused_by_name(

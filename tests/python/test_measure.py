@@ -200,9 +200,9 @@ def test_forwards_that_compete_are_found_out() -> None:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"max_new_tokens": 3}, "max_new_tokens: must be at least 4"),
-        ({"sp": 0}, "sp: must be at least 1"),
-        ({"threads": 0}, "threads: must be at least 1"),
+        ({"max_new_tokens": 3}, "max_new_tokens must be at least 4"),
+        ({"sp": 0}, "sp must be at least 1"),
+        ({"threads": 0}, "threads must be at least 1"),
         ({"drafters": []}, "drafters: at least one"),
         ({"drafters": "none"}, "drafters: 'none' is no drafter"),
         ({"prompts": [1, 2]}, "prompts: must be a list of prompts"),
@@ -227,7 +227,7 @@ def test_the_command_and_the_plan(
     out, err = capsys.readouterr()
     for word in ("TTFT, ms", "95 % interval", "predicted", "measured", "error", "DSI"):
         assert word in out
-    assert f"written to {path}" in " ".join(err.split()) and "check: dsi" in err
+    assert f"wrote {path}" in " ".join(err.split()) and "check: dsi" in err
     found = Measurement.load(path)
     assert run(["plan", "--from", str(path), "--sp", "3", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
@@ -250,7 +250,7 @@ def test_the_command_and_the_plan(
         ("plan --target-ms 3 --drafter-ms 1", "--acceptance is missing"),
         ("plan --target-ms 3 --drafter-ms 1 --acceptance 1 --drafter 0", "--drafter needs"),
         ("measure --prompts missing.txt", "prompts: missing.txt: No such file"),
-        ("measure --out nowhere/m.json", "--out: nowhere is no folder"),
+        ("measure --out nowhere/m.json", "--out: nowhere/m.json cannot be written"),
         ("measure --target nothing", "'nothing' is no local folder"),
     ],
 )

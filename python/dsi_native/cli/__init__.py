@@ -124,6 +124,7 @@ def _one_line(error: Exception) -> str:
     if isinstance(error, InvalidArgument) and type(error) is not InvalidArgument:
         text = f"{type(error).__name__}: {text}"  # those of the published simulator go by name
     cause = error.__cause__
-    if isinstance(error, dsi_native.Error) and cause is not None and str(cause) not in text:
+    why = cause.strerror if isinstance(cause, OSError) and cause.strerror else str(cause)
+    if isinstance(error, dsi_native.Error) and cause is not None and why not in text:
         text += f" ({type(cause).__name__}: {cause})"
     return " ".join(text.split())

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -12,6 +13,8 @@ from typing import Annotated, Any
 
 import typer
 
+from dsi_native import checks
+from dsi_native.cli.outputs import naming
 from dsi_native.errors import InvalidArgument
 from dsi_native.experiments.configuration import Configuration, Latency
 from dsi_native.experiments.multi import DrafterSpec
@@ -20,9 +23,12 @@ from dsi_native.experiments.multi import DrafterSpec
 MODELS, LOOP, LATENCY = "Models", "Decode loop", "Latencies in detail"
 MEASURED, PUBLISHED = "From a measurement", "Names of the published simulator"
 
+_PUBLISHED_ARGUMENTS = {"acceptance": "a", "sp": "num_target_servers", "tokens": "S",
+                        "lookahead": "k"}  # fmt: skip
 _DEFAULT_TOKENS, _DEFAULT_SP = 100, 7
 _PUBLISHED_NAMES = ("c", "c_sub", "failure_cost", "failure_cost_sub", "a", "k", "S",
                     "num_target_servers")  # fmt: skip
+_ARGUMENTS = ("acceptance", "drafter", "lookahead", "seed", "sp", "tokens")
 _SAID_BY_FROM = ("target_ms", "drafter_ms", "acceptance", "target_ttft_ms", "drafter_ttft_ms")
 
 
@@ -195,7 +201,9 @@ def configured(command: Callable[..., None], unless: str | None = None) -> Calla
     def with_options(**values: Any) -> None:
         given = {name: values.pop(name) for name in options}
         if unless is None or not values[unless]:
-            command(asked=_read(given), **values)
+            with _by_option():
+                asked = _read(given)
+            command(asked=asked, **values)
             return
         changed = [name for name, x in options.items() if given[name] != x.default]
         _refuse(given, tuple(changed), f"{_option(unless)} says that already")
@@ -206,6 +214,18 @@ def configured(command: Callable[..., None], unless: str | None = None) -> Calla
     with_options.__signature__ = inspect.Signature(by_name)  # type: ignore[attr-defined]
     with_options.__annotations__ = {x.name: x.annotation for x in by_name}
     return with_options
+
+
+@contextlib.contextmanager
+def _by_option() -> Iterator[None]:
+    """Errors of the API begin with an argument's name; here its option has the same."""
+    try:
+        yield
+    except InvalidArgument as error:
+        name, _, rest = str(error).partition(" ")
+        if type(error) is not InvalidArgument or name not in _ARGUMENTS:
+            raise
+        raise InvalidArgument(f"{_option(name)} {rest}") from None
 
 
 def _read(values: dict[str, Any]) -> Asked:
@@ -240,7 +260,14 @@ def _read_published(published: dict[str, Any], values: dict[str, Any]) -> Asked:
         if published[name] is None:
             raise InvalidArgument(f"--{name} is missing")
     given = {name: value for name, value in published.items() if value is not None}
-    found = Configuration.published(**given, seed=values["seed"])
+    seed = checks.seed_of(values["seed"])
+    try:
+        found = Configuration.published(**given, seed=seed)
+    except InvalidArgument as error:
+        name, _, rest = str(error).partition(" ")
+        if type(error) is not InvalidArgument:
+            raise
+        raise InvalidArgument(f"--{_PUBLISHED_ARGUMENTS.get(name, name)} {rest}") from None
     target = _detailed(values, "target", found.target.tpot_ms, found.target.ttft_ms)
     drafter = _detailed(values, "drafter", found.drafter.tpot_ms, found.drafter.ttft_ms)
     values |= {"sp": found.sp, "lookahead": found.lookahead, "tokens": found.tokens}
@@ -250,7 +277,8 @@ def _read_published(published: dict[str, Any], values: dict[str, Any]) -> Asked:
 def _read_measured(values: dict[str, Any]) -> Asked:
     from dsi_native.experiments.measurement import Measurement
 
-    measured = Measurement.load(values["measurement"])
+    with naming("--from"):
+        measured = Measurement.load(values["measurement"])
     found = measured.configuration(values["drafter"] or 0)
     values["growth"] = found.target.growth
     if values["unstoppable"] is None and not measured.stoppable:
@@ -268,7 +296,9 @@ def _detailed(values: dict[str, Any], which: str, tpot_ms: float, ttft_ms: float
     try:
         return Latency(tpot_ms, ttft_ms, growth, values[f"{which}_jitter"], stoppable)
     except InvalidArgument as error:
-        raise InvalidArgument(f"{which}: {error}") from None
+        name, _, rest = str(error).partition(" ")
+        options = {"tpot_ms": f"{which}-ms", "ttft_ms": f"{which}-ttft-ms", "growth": "growth"}
+        raise InvalidArgument(f"--{options.get(name, f'{which}-{name}')} {rest}") from None
 
 
 def _asked(values: dict[str, Any], target: Latency, drafters: list[DrafterSpec]) -> Asked:

@@ -10,13 +10,13 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 from rich import box
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from dsi_native.cli.outputs import check_output
+from dsi_native.cli.outputs import check_outputs, naming
+from dsi_native.cli.outputs import console as new_console
 from dsi_native.errors import InvalidArgument
-from dsi_native.experiments.heatmap import PANELS, Grid, Heatmap, evenly, slower_share
+from dsi_native.experiments.heatmap import MOST_VALUES, PANELS, Grid, Heatmap, evenly, slower_share
 from dsi_native.experiments.heatmap import heatmap as run_heatmap
 
 GRID, RUN = "Grid", "Runs"
@@ -93,8 +93,7 @@ def heatmap(
       dsi heatmap --from heatmap.csv -o heatmap.svg
     """
     outputs = output or []
-    for path in outputs:
-        check_output("--output", path, _ENDINGS)
+    check_outputs(outputs, _ENDINGS)
     if csv is not None:
         result = _load(csv)
     else:
@@ -117,11 +116,11 @@ def heatmap(
     if as_json:
         typer.echo(json.dumps(_as_object(result, outputs)))
         return
-    console = Console(highlight=False)
-    console.print(_what(result), soft_wrap=True)
+    console = new_console()
+    console.print(_what(result))
     console.print(_table(result))
     for path in outputs:
-        console.print(f"wrote {path}", soft_wrap=True, markup=False)
+        console.print(f"wrote {path}", soft_wrap=True)
     if not outputs:
         console.print("To keep it: -o heatmap.csv -o heatmap.png")
 
@@ -136,15 +135,14 @@ def _range(option: str, text: str) -> tuple[float, ...]:
         return evenly(first, last, step)
     except ValueError:  # InvalidArgument is one
         raise InvalidArgument(
-            f"{option} must be FIRST:LAST:STEP with a rising range, or one number, not {text!r}"
+            f"{option} must be FIRST:LAST:STEP, up to {MOST_VALUES:,} rising values, or one "
+            f"number, not {text!r}"
         ) from None
 
 
 def _load(path: Path) -> Heatmap:
-    try:
+    with naming("--from"):
         return Heatmap.load(path)
-    except InvalidArgument as error:
-        raise InvalidArgument(f"--from: {error}") from None
 
 
 def _run(grid: Grid, threads: int | None) -> Heatmap:
@@ -154,7 +152,7 @@ def _run(grid: Grid, threads: int | None) -> Heatmap:
         MofNCompleteColumn(),
         TimeRemainingColumn(),
     )
-    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    bar = Progress(*columns, console=new_console(stderr=True), transient=True)
     task = bar.add_task("Cells", total=grid.shape[0] * grid.shape[1])
 
     def show(done: int, _: int) -> None:

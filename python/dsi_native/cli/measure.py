@@ -14,8 +14,9 @@ from rich.console import Console
 from rich.table import Table
 
 from dsi_native.cli.generate import EMBEDDED, quieten_transformers, require_model
-from dsi_native.cli.plan import NAMES, short_name
-from dsi_native.errors import InvalidArgument
+from dsi_native.cli.outputs import check_output, console
+from dsi_native.cli.plan import NAMES
+from dsi_native.experiments.measurement import short_name
 
 if TYPE_CHECKING:
     from dsi_native.experiments.measure import Checked, Models
@@ -72,10 +73,10 @@ def measure(
     from dsi_native.experiments.measure import check as check_models
     from dsi_native.experiments.measure import measure_models
 
-    errors = Console(stderr=True, highlight=False)
+    errors = console(stderr=True)
     path = out if out is not None or as_json else Path("measurement.json")
-    if path is not None and not path.parent.is_dir():
-        raise InvalidArgument(f"--out: {path.parent} is no folder")
+    if path is not None:
+        check_output("--out", path)
     with _steps(errors) as step:
         step(f"loading {target}")
         models = _open(target, drafter or DRAFTERS, prompts)
@@ -91,12 +92,12 @@ def measure(
             answer = {"measurement": answer, "check": [checked_row(row) for row in rows]}
         typer.echo(json.dumps(answer))
     else:
-        console = Console(highlight=False)
-        _print(console, found)
+        out_console = console()
+        _print(out_console, found)
         if rows:
-            console.print(check_table(rows, found.target.name))
+            out_console.print(check_table(rows, found.target.name))
     if path is not None:
-        errors.print(f"written to {path}")
+        errors.print(f"wrote {path}", soft_wrap=True)
 
 
 def _open(target: str, drafters: list[str], prompts: Path | None) -> Models:
@@ -147,9 +148,7 @@ def latency_table(found: Measurement) -> Table:
     for threads, target, drafters in sections:
         table.add_row("target", *_latency(threads, target))
         for named, one in zip(found.drafters, drafters, strict=True):
-            table.add_row(
-                f"drafter {short_name(named.name, found.target.name)}", *_latency(threads, one)
-            )
+            table.add_row(f"drafter {_short(found, named)}", *_latency(threads, one))
     table.caption = (
         "TTFT: the prompt's forward. TPOT: every later one, median of the prompts. growth: what a "
         "judged draft adds, in TPOT."
@@ -158,7 +157,7 @@ def latency_table(found: Measurement) -> Table:
 
 
 def _short(found: Measurement, drafter: MeasuredDrafter) -> str:
-    return short_name(drafter.name, found.target.name) or ""
+    return short_name(drafter.name, found.target.name)
 
 
 def _latency(threads: int, one: MeasuredLatency) -> list[str]:
@@ -207,7 +206,7 @@ def check_table(rows: list[Checked], target: str) -> Table:
         of = row.prediction
         table.add_row(
             NAMES[of.mode],
-            short_name(of.drafter, target) or "-",
+            "-" if of.drafter is None else short_name(of.drafter, target),
             str(of.lookahead or "-"),
             str(of.sp),
             f"{of.ms_per_token:.2f}",
@@ -240,12 +239,13 @@ def checked_row(row: Checked) -> dict[str, Any]:
 
 def _table(*titles: str) -> Table:
     table = Table(box=box.SIMPLE_HEAD, caption_justify="left", pad_edge=False)
-    table.add_column(titles[0])
+    table.add_column(titles[0], overflow="fold")
     for title in titles[1:]:
         names = title == "drafter"
         table.add_column(
             title,
             justify="left" if names else "right",
+            overflow="fold",
             min_width=None if names else max(map(len, title.split())),
         )
     return table

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 import typer
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 import dsi_native
+from dsi_native.cli.outputs import console, naming
 from dsi_native.errors import InvalidArgument
 
 NAMES = {"non-si": "non-SI", "si": "SI", "dsi": "DSI"}
@@ -148,10 +148,11 @@ def _plan_measured(
     path: Path, drafter: int | None, sp: int | None, tokens: int | None, as_json: bool
 ) -> None:
     """non-SI, and SI and DSI with each drafter, as `dsi measure` found models and machine."""
-    from dsi_native.experiments.measurement import Measurement
+    from dsi_native.experiments.measurement import Measurement, short_name
     from dsi_native.experiments.predict import predict
 
-    found = Measurement.load(path)
+    with naming("--from"):
+        found = Measurement.load(path)
     chosen = range(len(found.drafters)) if drafter is None else [drafter]
     rows: list[dict[str, Any]] = []
     for number in chosen:
@@ -159,7 +160,7 @@ def _plan_measured(
             rows.append(
                 {
                     "mode": of.mode,
-                    "drafter": short_name(of.drafter, found.target.name),
+                    "drafter": of.drafter and short_name(of.drafter, found.target.name),
                     "lookahead": of.lookahead or None,
                     "sp": of.sp,
                     "ms_per_token": of.ms_per_token,
@@ -180,11 +181,6 @@ def _plan_measured(
     _print(rows, new)
 
 
-def short_name(drafter: str | None, target: str) -> str | None:
-    """A copy of the target by what sets it apart."""
-    return None if drafter is None else drafter.removeprefix(f"{target}-") or drafter
-
-
 def _most_useful_sp(target_ms: float, drafter_ms: float) -> int:
     for name, value in (("--target-ms", target_ms), ("--drafter-ms", drafter_ms)):
         if not 0 < value < math.inf:
@@ -197,7 +193,7 @@ def _print(rows: list[dict[str, Any]], tokens: int) -> None:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("")
     if names_drafters:
-        table.add_column("drafter")
+        table.add_column("drafter", overflow="fold")
     for title in ("lookahead", "SP", "ms/token", "first token", f"{tokens} tokens", "speedup"):
         table.add_column(title, justify="right", min_width=len(title.split()[0]))
     for row in rows:
@@ -211,4 +207,4 @@ def _print(rows: list[dict[str, Any]], tokens: int) -> None:
             f"{row['total_ms'] / 1000:.2f} s",
             f"{row['speedup']:.2f}x",
         )
-    Console(highlight=False).print(table)
+    console().print(table)

@@ -10,11 +10,11 @@ from typing import Annotated, Any
 
 import typer
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from dsi_native.cli.configured import LOOP, Asked, configured
 from dsi_native.cli.generate import loading
+from dsi_native.cli.outputs import console
 from dsi_native.errors import InvalidArgument
 from dsi_native.experiments.configuration import MODES
 from dsi_native.experiments.multi import DraftersResult, simulate_drafters
@@ -73,20 +73,20 @@ def simulate(
         _simulate_drafters(asked, repeats, as_json)
         return
     runs = []
-    with loading(Console(stderr=True), "Simulating"):
+    with loading(console(stderr=True), "Simulating"):
         for mode in MODES:
             runs.append(simulate_run(asked.configuration, mode, online=online, repeats=repeats))
     if as_json:
         typer.echo(json.dumps(_as_object(asked, online, repeats, [_run(r, runs) for r in runs])))
         return
-    console = Console(highlight=False)
-    console.print(_what(asked, online, repeats), soft_wrap=True)
-    console.print(_table(runs, online))
+    out = console()
+    out.print(_what(asked, online, repeats))
+    out.print(_table(runs, online))
     if online and (asked.configuration.target.jitter or asked.configuration.drafter.jitter):
-        console.print("wall/virtual: with jitter the two have forwards of other lengths.")
+        out.print("wall/virtual: with jitter the two have forwards of other lengths.")
     lookahead, least = runs[-1].lookahead, asked.configuration.least_lookahead
     if lookahead < least:
-        console.print(
+        out.print(
             f"Equation 1: with {runs[-1].sp} target servers DSI would need a lookahead of at least "
             f"{least}, so here drafts wait for a server.",
             soft_wrap=True,
@@ -184,11 +184,11 @@ def _simulate_drafters(asked: Asked, repeats: int, as_json: bool) -> None:
         answer["configuration"]["drafters"] = [asdict(drafter) for drafter in asked.drafters]
         typer.echo(json.dumps(answer))
         return
-    console = Console(highlight=False)
-    console.print(_what(asked, False, repeats), soft_wrap=True)
-    console.print(_drafters_table(rows, of.tokens))
+    out = console()
+    out.print(_what(asked, False, repeats))
+    out.print(_drafters_table(rows, of.tokens))
     if any(result.crowded for result in together):
-        console.print("The tree was full at times: drafts of the last drafters had to wait.")
+        out.print("The tree was full at times: drafts of the last drafters had to wait.")
 
 
 def _summary(drafters: list[int], results: Sequence[DraftersResult]) -> dict[str, Any]:

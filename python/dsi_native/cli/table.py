@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich import box
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table as Drawn
 
+from dsi_native.cli.outputs import check_outputs, naming
+from dsi_native.cli.outputs import console as new_console
 from dsi_native.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from dsi_native.experiments.table import Progress as Step
 
 # argument of the API -> option
-_OPTIONS = {"rows": "--row", "path": "--output", "tensor_parallel_efficiency": "--efficiency"}
+_OPTIONS = {"rows": "--row", "tensor_parallel_efficiency": "--efficiency"}
 _SAME = ("repeats", "sp", "tokens", "seed")
 _ROWS = "Rows"
 _ANY_WIDTH = 1000
@@ -112,38 +113,38 @@ def table(
     """
     from dsi_native.experiments import sheets
     from dsi_native.experiments.measurement import Measurement
-    from dsi_native.experiments.table import check_path
+    from dsi_native.experiments.table import ENDINGS
     from dsi_native.experiments.table import table as make
 
-    errors = Console(stderr=True, highlight=False)
-    measured = None if measurement is None else Measurement.load(measurement)
+    errors = new_console(stderr=True)
+    outputs = output or []
+    check_outputs(outputs, ENDINGS)
+    with naming("--from"):
+        measured = None if measurement is None else Measurement.load(measurement)
     start = time.monotonic()
-    with _by_option():
-        for path in output or []:
-            check_path(path)
-        with _progress(errors, online) as step:
-            found = make(
-                row or None,
-                online=online,
-                repeats=repeats,
-                sp=sp,
-                tokens=tokens,
-                seed=seed,
-                ttft=ttft,
-                stoppable=not unstoppable,
-                tensor_parallel_efficiency=efficiency,
-                measurement=measured,
-                progress=step,
-            )
+    with _by_option(), _progress(errors, online) as step:
+        found = make(
+            row or None,
+            online=online,
+            repeats=repeats,
+            sp=sp,
+            tokens=tokens,
+            seed=seed,
+            ttft=ttft,
+            stoppable=not unstoppable,
+            tensor_parallel_efficiency=efficiency,
+            measurement=measured,
+            progress=step,
+        )
     if as_json:
         typer.echo(json.dumps(found.to_dict()))
     else:
-        console = Console(highlight=False)
+        console = new_console()
         for sheet in sheets.of_table(found):
             _print(console, sheet)
-    for path in output or []:
+    for path in outputs:
         found.save(path)
-        errors.print(f"wrote {path}", soft_wrap=True, markup=False)
+        errors.print(f"wrote {path}", soft_wrap=True)
     if online:
         errors.print(f"took {time.monotonic() - start:.0f} s")
 
@@ -186,7 +187,7 @@ def _print(console: Console, sheet: Sheet) -> None:
     drawn = _drawn(sheet, 1)
     if Console(width=_ANY_WIDTH).measure(drawn).maximum > console.width:
         drawn = _drawn(sheet, 0)
-    console.print(f"[bold]{sheet.title}[/]")
+    console.print(sheet.title, style="bold")
     console.print(drawn)
     for note in sheet.notes:
         console.print(note)
@@ -196,9 +197,9 @@ def _print(console: Console, sheet: Sheet) -> None:
 def _drawn(sheet: Sheet, gap: int) -> Drawn:
     """gap: blanks between columns, beyond one."""
     drawn = Drawn(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, gap, 0, 0))
-    drawn.add_column("")
+    drawn.add_column("", overflow="fold")
     for head in sheet.heads:
         drawn.add_column(head.replace(" ", "\n"), justify="right", no_wrap=True)
     for row in sheet.rows:
-        drawn.add_row(escape(row[0]), *row[1:])
+        drawn.add_row(*row)
     return drawn

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from dsi_native.cli.configured import LOOP, Asked, configured
 from dsi_native.cli.generate import Mode, loading
-from dsi_native.cli.outputs import check_output
+from dsi_native.cli.outputs import check_outputs, console, naming
 from dsi_native.cli.timeline_text import print_timeline
 from dsi_native.errors import InvalidArgument
 from dsi_native.experiments.configuration import MODES
@@ -80,37 +79,34 @@ def timeline(
       dsi timeline --recording run.json
     """
     outputs = output or []
-    for path in outputs:
-        check_output("--output", path, ENDINGS)
+    check_outputs(outputs, ENDINGS)
     found = _recorded(recording or [], mode, online) if asked is None else _run(asked, mode, online)
     for path in outputs:
         found.save(path)
     if as_json:
         typer.echo(json.dumps(found.to_dict()))
         return
-    console = Console(highlight=False)
+    out = console()
     if not outputs:
-        print_timeline(console, found)
+        print_timeline(out, found)
         return
     for heading in found.headings:
-        console.print(heading, soft_wrap=True, markup=False)
+        out.print(heading)
     for path in outputs:
-        console.print(f"wrote {path}", soft_wrap=True, markup=False)
+        out.print(f"wrote {path}", soft_wrap=True)
 
 
 def _recorded(paths: list[Path], mode: list[Mode] | None, online: bool) -> Timeline:
     for given, option in ((mode, "--mode"), (online, "--online")):
         if given:
             raise InvalidArgument(f"{option}: --recording says that already")
-    try:
+    with naming("--recording"):
         return Timeline.of(run for path in paths for run in load_recordings(path))
-    except InvalidArgument as error:
-        raise InvalidArgument(f"--recording: {error}") from None
 
 
 def _run(asked: Asked, mode: list[Mode] | None, online: bool) -> Timeline:
     if len(asked.drafters) > 1:
         raise InvalidArgument("--drafter-ms: a timeline shows one drafter")
     modes = [one.value for one in mode] if mode else list(MODES)
-    with loading(Console(stderr=True), "Simulating"):
+    with loading(console(stderr=True), "Simulating"):
         return run_timeline(asked.configuration, modes, online=online)

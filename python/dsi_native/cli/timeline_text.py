@@ -37,10 +37,10 @@ def print_timeline(console: Console, timeline: Timeline) -> None:
     tick_s = _tick(column_s)
     ascii_only = console.options.ascii_only
     if timeline.title:
-        console.print(timeline.title, soft_wrap=True, markup=False)
+        console.print(timeline.title)
     for heading, recording in zip(timeline.headings, timeline.recordings, strict=True):
         console.print()
-        console.print(Text(heading, style="bold"), soft_wrap=True)
+        console.print(Text(heading, style="bold"))
         for server in servers_of(recording):
             line = Text(server_name(server).ljust(_NAMES))
             line.append_text(_line(recording, server, column_s, columns, ascii_only))

@@ -6,9 +6,12 @@ import math
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from dsi_native import _core
+from dsi_native import _core, checks
 from dsi_native.errors import InvalidArgument
 
+# The virtual clock counts nanoseconds in 64 bits, and looks at each server at each event.
+SHORTEST_MS, LONGEST_MS = 1e-6, 1e9
+MOST_SERVERS, MOST_TOKENS = 2**16, 10**6
 MODES = {"non-si": _core.Mode.NON_SI, "si": _core.Mode.SI, "dsi": _core.Mode.DSI}
 
 
@@ -27,10 +30,10 @@ class NumOfTargetServersInsufficientError(InvalidArgument):
 class Latency:
     """How long the forwards of one model take.
 
-    tpot_ms: every forward but a request's first on a server, > 0. ttft_ms: that first one, prompt
-    included; None: the same. growth: each judged draft adds this share of tpot_ms. jitter: each
-    forward is scaled by a factor uniform in [1-jitter, 1+jitter], jitter < 1. stoppable: whether a
-    forward whose result is not needed any more ends early.
+    tpot_ms: every forward but a request's first on a server, from a nanosecond to 1e9. ttft_ms:
+    that first one, prompt included; None: the same. growth: each judged draft adds this share of
+    tpot_ms. jitter: each forward is scaled by a factor uniform in [1-jitter, 1+jitter], jitter < 1.
+    stoppable: whether a forward whose result is not needed any more ends early.
     """
 
     tpot_ms: float
@@ -42,8 +45,11 @@ class Latency:
     def __post_init__(self) -> None:
         for name in ("tpot_ms", "ttft_ms"):
             value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                raise InvalidArgument(f"{name} must be positive and finite, not {value}")
+            if name == "tpot_ms" or value is not None:
+                object.__setattr__(self, name, _milliseconds(name, value))
+        for name in ("growth", "jitter"):
+            object.__setattr__(self, name, checks.number(name, getattr(self, name)))
+        object.__setattr__(self, "stoppable", checks.flag("stoppable", self.stoppable))
         if not 0 <= self.growth < math.inf:
             raise InvalidArgument(f"growth must be at least 0 and finite, not {self.growth}")
         if not 0 <= self.jitter < 1:
@@ -59,13 +65,28 @@ class Latency:
         if self.first_ms != self.tpot_ms:
             text += f" (first {self.first_ms:g} ms)"
         text += f" ± {100 * self.jitter:g} %" * (self.jitter > 0)
-        text += f" + {100 * self.growth:g} % per draft" * (self.growth > 0)
+        text += f" + {100 * self.growth:.3g} % per draft" * (self.growth > 0)
         return text + ", unstoppable" * (not self.stoppable)
 
     def native(self) -> _core.Latency:
         return _core.Latency(
             self.tpot_ms * 1e-3, self.first_ms * 1e-3, self.growth, self.jitter, self.stoppable
         )
+
+
+def _milliseconds(name: str, value: Any) -> float:
+    found = checks.number(name, value)
+    if not 0 < found < math.inf:
+        raise InvalidArgument(f"{name} must be positive and finite, not {found}")
+    if not SHORTEST_MS <= found <= LONGEST_MS:
+        raise InvalidArgument(f"{name} must be from {SHORTEST_MS:g} to {LONGEST_MS:g}, not {found}")
+    return found
+
+
+def _published(name: str, first: float, later: float | None) -> Latency:
+    """Errors by the names of the published simulator."""
+    _milliseconds(name, first)
+    return Latency(first if later is None else _milliseconds(f"{name}_sub", later), first)
 
 
 @dataclass(frozen=True)
@@ -76,6 +97,8 @@ class Configuration:
     right depends on (seed, position) only, so every mode meets the same drafts. sp: target servers
     (DSI; non-SI and SI use one). lookahead: drafts per verification; None: DSI takes the least one
     that Equation 1 allows, SI the best one. tokens: new tokens of a run (S in the paper).
+
+    sp is at most 65,536, lookahead and tokens at most a million.
     """
 
     target: Latency
@@ -87,15 +110,18 @@ class Configuration:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.acceptance <= 1:
-            raise InvalidArgument(f"acceptance must be between 0 and 1, not {self.acceptance}")
-        for name, value in (("sp", self.sp), ("tokens", self.tokens)):
-            if value < 1:
-                raise InvalidArgument(f"{name} must be at least 1, not {value}")
-        if self.lookahead is not None and self.lookahead < 1:
-            raise InvalidArgument(f"lookahead must be at least 1, not {self.lookahead}")
-        if not 0 <= self.seed < 2**64:
-            raise InvalidArgument(f"seed must be in 0..2**64-1, not {self.seed}")
+        checks.instance("target", self.target, Latency)
+        checks.instance("drafter", self.drafter, Latency)
+        checked: dict[str, Any] = {
+            "acceptance": checks.probability("acceptance", self.acceptance),
+            "sp": checks.whole("sp", self.sp, high=MOST_SERVERS),
+            "tokens": checks.whole("tokens", self.tokens, high=MOST_TOKENS),
+            "seed": checks.seed_of(self.seed),
+        }
+        if self.lookahead is not None:
+            checked["lookahead"] = checks.whole("lookahead", self.lookahead, high=MOST_TOKENS)
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
 
     @classmethod
     def published(
@@ -118,9 +144,8 @@ class Configuration:
         NumOfTargetServersInsufficientError as `check_published` does.
         """
         configuration = cls(
-            target=Latency(failure_cost if failure_cost_sub is None else failure_cost_sub,
-                           failure_cost),
-            drafter=Latency(c if c_sub is None else c_sub, c),
+            target=_published("failure_cost", failure_cost, failure_cost_sub),
+            drafter=_published("c", c, c_sub),
             acceptance=a,
             sp=num_target_servers,
             lookahead=k,
@@ -153,8 +178,7 @@ class Configuration:
 
     def policy(self, mode: str, lookahead: int) -> _core.Policy:
         """The native policy of `mode`, one of MODES."""
-        if mode not in MODES:
-            raise InvalidArgument(f"mode must be one of {', '.join(MODES)}, not {mode!r}")
+        checks.choice("mode", mode, MODES)
         policy = _core.Policy()
         policy.mode, policy.lookahead = MODES[mode], lookahead
         policy.run_ahead = _core.default_run_ahead(

@@ -6,7 +6,8 @@ import io
 import os
 from typing import TYPE_CHECKING
 
-from dsi_native.errors import Error, InvalidArgument
+from dsi_native import files
+from dsi_native.errors import Error
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,13 +33,13 @@ def write_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
     """Writes a .png or .svg, the same bytes each time. Raises InvalidArgument where it cannot."""
     from matplotlib import rc_context
 
-    metadata = {"Date": None} if os.fspath(path).lower().endswith(".svg") else None
-    try:
-        # Text stays text, so that it can be searched and copied.
-        with rc_context({"svg.fonttype": "none", "svg.hashsalt": "dsi_native"}):
-            figure.savefig(path, facecolor="white", metadata=metadata)
-    except OSError as error:
-        raise InvalidArgument(f"{os.fspath(path)}: {error.strerror}") from error
+    svg = os.fspath(path).lower().endswith(".svg")
+    picture = io.BytesIO()
+    # Text stays text, so that it can be searched and copied.
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "dsi_native"}):
+        figure.savefig(picture, format="svg" if svg else "png", facecolor="white",
+                       metadata={"Date": None} if svg else None)  # fmt: skip
+    files.write(path, picture.getvalue())
 
 
 def png_bytes(figure: Figure) -> bytes:

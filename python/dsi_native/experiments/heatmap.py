@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import os
 import time
 from collections.abc import Callable
@@ -16,8 +17,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import dsi_native
-from dsi_native import _core
-from dsi_native.errors import InvalidArgument
+from dsi_native import _core, checks, files
+from dsi_native.errors import Error, InvalidArgument
+from dsi_native.experiments.configuration import MOST_SERVERS, MOST_TOKENS
+from dsi_native.experiments.figures import png_bytes, write_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,6 +36,10 @@ ROUNDING = 1e-9  # two means of the same times may differ by this
 _COLUMNS = ("non_si", "si", "dsi", "si_lookahead", "dsi_lookahead")
 _HEADER = "drafter_latency,acceptance," + ",".join(_COLUMNS)
 _AXES = ("drafter_latencies", "acceptances")
+_MOST = {"max_lookahead": MOST_TOKENS, "sp": MOST_SERVERS, "tokens": MOST_TOKENS,
+         "repeats": MOST_TOKENS}  # fmt: skip
+_MOST_TOKENS_A_CELL = 10**7  # kept by each thread, for all its runs
+MOST_VALUES = 10_000  # of an axis
 _STRETCH_S = 0.2  # between two reports of progress
 
 
@@ -59,15 +66,21 @@ class Grid:
 
     def __post_init__(self) -> None:
         for name in ("drafter_latencies", "acceptances"):
-            values = tuple(float(value) for value in getattr(self, name))
+            values = tuple(checks.number(name, x) for x in checks.listed(name, getattr(self, name)))
+            if not values or not all(map(math.isfinite, values)):
+                raise InvalidArgument(f"{name} must be finite, one at least, not {values}")
             if any(left >= right for left, right in pairwise(values)):
                 raise InvalidArgument(f"{name} must rise from one to the next, not {values}")
             object.__setattr__(self, name, values)
-        for name in ("max_lookahead", "sp", "tokens", "repeats"):
-            if not 1 <= getattr(self, name) < 2**31:
-                raise InvalidArgument(f"{name} must be at least 1, not {getattr(self, name)}")
-        if not 0 <= self.seed < 2**64:
-            raise InvalidArgument(f"seed must be in 0..2**64-1, not {self.seed}")
+        for name, most in _MOST.items():
+            object.__setattr__(self, name, checks.whole(name, getattr(self, name), high=most))
+        if self.tokens * self.repeats > _MOST_TOKENS_A_CELL:
+            raise InvalidArgument(
+                f"repeats must be at most {_MOST_TOKENS_A_CELL // self.tokens} with {self.tokens} "
+                f"tokens, not {self.repeats}"
+            )
+        object.__setattr__(self, "seed", checks.seed_of(self.seed))
+        object.__setattr__(self, "equation_1", checks.flag("equation_1", self.equation_1))
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -102,9 +115,7 @@ class Heatmap:
             "b": (self.si, self.dsi),
             "c": (self.non_si, self.dsi),
             "d": (np.minimum(self.si, self.non_si), self.dsi),
-        }.get(name, (None, None))
-        if slow is None or fast is None:
-            raise InvalidArgument(f"name must be one of {', '.join(PANELS)}, not {name!r}")
+        }[checks.choice("name", name, PANELS)]
         return slow / fast
 
     # -- files --------------------------------------------------------------------------------
@@ -131,25 +142,35 @@ class Heatmap:
                 raise ValueError(f"the third line is not {_HEADER}")
             rows = np.array([[float(x) for x in row] for row in csv.reader(lines[3:])])
             cells = rows[:, 2:].reshape(*grid.shape, len(_COLUMNS))
+            wanted = [(x, y) for x in grid.drafter_latencies for y in grid.acceptances]
+            if not np.array_equal(rows[:, :2], wanted):
+                raise ValueError("its lines are not the cells of its header")
+            if not (np.isfinite(cells).all() and (cells > 0).all()):
+                raise ValueError("a cell holds no times")
         except (ValueError, TypeError, KeyError, IndexError) as error:
             raise InvalidArgument(f"text: not the CSV of a heatmap ({error})") from None
         return cls._of(grid, cells)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Heatmap:
-        """From a CSV file that `save` made. Raises OSError, or InvalidArgument naming the file."""
+        """From a CSV file that `save` made. Raises InvalidArgument naming the file."""
+        text = files.read_text(path)
         try:
-            return cls.from_csv(Path(path).read_text(encoding="utf-8"))
-        except (InvalidArgument, UnicodeDecodeError) as error:
+            return cls.from_csv(text)
+        except InvalidArgument as error:
             raise InvalidArgument(f"{os.fspath(path)}: {error}") from None
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """CSV, PNG or SVG, by the ending of `path`. Raises InvalidArgument for others, OSError."""
+        """CSV, PNG or SVG, by the ending of `path`.
+
+        Raises InvalidArgument for others and where the file cannot be written, Error where
+        matplotlib is missing.
+        """
         ending = Path(path).suffix.lower()
         if ending == ".csv":
-            Path(path).write_text(self.to_csv(), encoding="utf-8")
+            files.write(path, self.to_csv())
         elif ending in (".png", ".svg"):
-            self.figure().savefig(path)
+            write_figure(self.figure(), path)
         else:
             raise InvalidArgument(f"path must end in .csv, .png or .svg, not {os.fspath(path)!r}")
 
@@ -161,10 +182,11 @@ class Heatmap:
 
         return draw(self)
 
-    def _repr_png_(self) -> bytes:
-        picture = io.BytesIO()
-        self.figure().savefig(picture, format="png")
-        return picture.getvalue()
+    def _repr_png_(self) -> bytes | None:
+        try:
+            return png_bytes(self.figure())
+        except Error:  # no matplotlib; a notebook then shows __repr__
+            return None
 
     @classmethod
     def _of(cls, grid: Grid, cells: np.ndarray, **others: Any) -> Heatmap:
@@ -186,10 +208,9 @@ def heatmap(
     second, and at the end. Blocks without the GIL; Ctrl-C ends it. Raises InvalidArgument naming
     the argument.
     """
-    grid = Grid() if grid is None else grid
+    grid = Grid() if grid is None else checks.instance("grid", grid, Grid)
     threads = len(os.sched_getaffinity(0)) if threads is None else threads
-    if not 1 <= threads <= 4096:
-        raise InvalidArgument(f"threads must be in 1..4096, not {threads}")
+    threads = checks.whole("threads", threads, high=4096)
     start = time.monotonic()
     sweep = _core.Sweep(
         list(grid.drafter_latencies),
@@ -219,10 +240,21 @@ def slower_share(speedups: np.ndarray) -> float:
 
 def evenly(first: float, last: float, step: float) -> tuple[float, ...]:
     """first, first+step, ... up to last, rounded to nine digits so that they read as asked for."""
-    if not (step > 0 and first <= last):
+    if not (math.inf > step > 0 and -math.inf < first <= last < math.inf):
         raise InvalidArgument(f"first <= last and step > 0 are needed, not {first}, {last}, {step}")
+    if (last - first) / step > MOST_VALUES:
+        raise InvalidArgument(f"step must make {MOST_VALUES} values at most, not be {step}")
     count = int((last - first) / step + 1e-9) + 1
     return tuple(round(first + i * step, 9) for i in range(count))
 
 
-__all__ = ["PANELS", "ROUNDING", "Grid", "Heatmap", "evenly", "heatmap", "slower_share"]
+__all__ = [
+    "MOST_VALUES",
+    "PANELS",
+    "ROUNDING",
+    "Grid",
+    "Heatmap",
+    "evenly",
+    "heatmap",
+    "slower_share",
+]

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from dsi_native import checks
 from dsi_native._core import __version__
 from dsi_native.engine import Engine
 from dsi_native.errors import InvalidArgument
@@ -153,11 +154,9 @@ def measure_models(
     step: Step | None = None,
 ) -> Measurement:
     """`measure` with models that are already open."""
-    for name, value, least in (("max_new_tokens", max_new_tokens, 4), ("sp", sp, 1)):
-        if value < least:
-            raise InvalidArgument(f"{name}: must be at least {least}, not {value}")
-    if threads is not None and threads < 1:
-        raise InvalidArgument(f"threads: must be at least 1, not {threads}")
+    max_new_tokens = checks.whole("max_new_tokens", max_new_tokens, low=4)
+    sp = checks.whole("sp", sp)
+    threads = None if threads is None else checks.whole("threads", threads)
     say: Step = step if step is not None else lambda _: None
     target = models.target
     machine = machine_facts()

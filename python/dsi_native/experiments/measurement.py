@@ -35,9 +35,9 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
-from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
+from dsi_native import checks, files
 from dsi_native.errors import InvalidArgument
 from dsi_native.experiments.configuration import Configuration, Latency
 
@@ -200,6 +200,7 @@ class Measurement:
 
     def drafter(self, number: int) -> MeasuredDrafter:
         """Drafter `number`, from 0. Raises InvalidArgument where there is none."""
+        number = checks.whole("drafter", number, low=-(2**63))
         if not 0 <= number < len(self.drafters):
             names = ", ".join(f"{i} ({d.name})" for i, d in enumerate(self.drafters))
             raise InvalidArgument(f"drafter must be one of {names}, not {number}")
@@ -227,24 +228,21 @@ class Measurement:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the JSON. Raises InvalidArgument where it cannot."""
-        try:
-            Path(path).write_text(json.dumps(self.to_dict(), indent=1) + "\n", encoding="utf-8")
-        except OSError as error:
-            raise InvalidArgument(f"{os.fspath(path)}: {error.strerror}") from error
+        files.write(path, json.dumps(self.to_dict(), indent=1) + "\n")
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Measurement:
         """Raises InvalidArgument naming the file, and the field where one is wrong."""
-        try:
-            content = json.loads(Path(path).read_text(encoding="utf-8"))
-        except OSError as error:
-            raise InvalidArgument(f"{os.fspath(path)}: {error.strerror}") from error
-        except ValueError as error:
-            raise InvalidArgument(f"{os.fspath(path)}: no JSON ({error})") from None
+        content = files.read_json(path)
         try:
             return cls.from_dict(content)
         except InvalidArgument as error:
             raise InvalidArgument(f"{os.fspath(path)}: {error}") from None
+
+
+def short_name(drafter: str, target: str) -> str:
+    """A copy of the target by what sets it apart."""
+    return drafter.removeprefix(f"{target}-") or drafter
 
 
 def _require(holds: bool, name: str, rule: str, value: Any) -> None:
@@ -315,4 +313,5 @@ __all__ = [
     "Measurement",
     "Prompts",
     "Slowdown",
+    "short_name",
 ]

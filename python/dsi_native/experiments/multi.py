@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dsi_native import _core
+from dsi_native import _core, checks
 from dsi_native.errors import InvalidArgument
-from dsi_native.experiments.configuration import Latency
+from dsi_native.experiments.configuration import MOST_TOKENS, Latency
 
 DEFAULT_MAX_NODES = 4096
 
@@ -21,10 +21,8 @@ class DrafterSpec:
     acceptance: float = 0.0
 
     def __post_init__(self) -> None:
-        if not isinstance(self.latency, Latency):
-            raise InvalidArgument(f"latency must be a Latency, not {self.latency!r}")
-        if not 0 <= self.acceptance <= 1:
-            raise InvalidArgument(f"acceptance must be between 0 and 1, not {self.acceptance}")
+        checks.instance("latency", self.latency, Latency)
+        object.__setattr__(self, "acceptance", checks.probability("acceptance", self.acceptance))
 
 
 @dataclass(frozen=True)
@@ -88,17 +86,13 @@ def default_run_ahead(target: Latency, drafters: Sequence[DrafterSpec]) -> int:
 def _check(
     target: Latency,
     drafters: Sequence[DrafterSpec],
-    tokens: int,
-    seed: int,
     right: Sequence[Sequence[bool]] | None,
 ) -> None:
-    if not isinstance(target, Latency):
-        raise InvalidArgument(f"target must be a Latency, not {target!r}")
+    checks.instance("target", target, Latency)
     if not drafters:
         raise InvalidArgument("drafters must not be empty")
     for drafter in drafters:
-        if not isinstance(drafter, DrafterSpec):
-            raise InvalidArgument(f"drafters must be DrafterSpec, not {drafter!r}")
+        checks.instance("each of drafters", drafter, DrafterSpec)
     for whose, latency in (("target", target), *(("drafters", x.latency) for x in drafters)):
         if latency.growth:
             raise InvalidArgument(
@@ -111,10 +105,6 @@ def _check(
             "drafters must be ordered by latency, the fastest first, not "
             + ", ".join(f"{x:g} ms" for x in times)
         )
-    if tokens < 1:
-        raise InvalidArgument(f"tokens must be at least 1, not {tokens}")
-    if not 0 <= seed < 2**64:
-        raise InvalidArgument(f"seed must be in 0..2**64-1, not {seed}")
     if right is not None and len(right) != len(drafters):
         raise InvalidArgument(
             f"right must have one sequence for each of {len(drafters)} drafters, not {len(right)}"
@@ -149,14 +139,19 @@ def simulate_drafters(
     Raises InvalidArgument naming the argument. Cost: about 1 us per forward, up to a second where
     max_nodes are in use all the time.
     """
-    drafters = list(drafters)
-    _check(target, drafters, tokens, seed, right)
+    drafters = checks.listed("drafters", drafters)
+    tokens, seed = checks.whole("tokens", tokens, high=MOST_TOKENS), checks.seed_of(seed)
+    if right is not None:
+        right = [checks.listed("each of right", one) for one in checks.listed("right", right)]
+    _check(target, drafters, right)
     if run_ahead is None:
-        run_ahead = default_run_ahead(target, drafters)
-    if not 1 <= run_ahead < 2**31:
+        run_ahead = min(default_run_ahead(target, drafters), tokens)
+    run_ahead = checks.whole("run_ahead", run_ahead)
+    if run_ahead >= 2**31:
         raise InvalidArgument(f"run_ahead must be in 1..2**31-1, not {run_ahead}")
     if max_nodes is None:
         max_nodes = max(DEFAULT_MAX_NODES, 4 * run_ahead)
+    max_nodes = checks.whole("max_nodes", max_nodes, low=0)
     if not run_ahead < max_nodes < 2**31:
         raise InvalidArgument(
             f"max_nodes must be more than run_ahead = {run_ahead} and below 2**31, not {max_nodes}"

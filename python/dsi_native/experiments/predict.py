@@ -6,8 +6,8 @@ import math
 import random
 from dataclasses import dataclass
 
-from dsi_native import _core
-from dsi_native.errors import InvalidArgument
+from dsi_native import _core, checks
+from dsi_native.experiments.configuration import MOST_SERVERS, MOST_TOKENS
 from dsi_native.experiments.measurement import Measurement
 from dsi_native.experiments.replay import Replay, Setting
 
@@ -55,12 +55,13 @@ def predict(
     their own as many as can help, ceil(T/d). lookahead: of SI and DSI; None: each takes its best.
     tokens: of a request, None: as measured. Raises InvalidArgument naming the argument.
     """
-    measurement.drafter(drafter)
-    if sp is None:
-        sp = default_sp(measurement, drafter)
-    for name, value in (("sp", sp), ("lookahead", lookahead), ("tokens", tokens)):
-        if value is not None and value < 1:
-            raise InvalidArgument(f"{name} must be at least 1, not {value}")
+    checks.instance("measurement", measurement, Measurement).drafter(drafter)
+    sp = checks.whole("sp", default_sp(measurement, drafter) if sp is None else sp,
+                      high=MOST_SERVERS)  # fmt: skip
+    if lookahead is not None:
+        lookahead = checks.whole("lookahead", lookahead, high=MOST_TOKENS)
+    if tokens is not None:
+        tokens = checks.whole("tokens", tokens, high=MOST_TOKENS)
     lookaheads = LOOKAHEADS if lookahead is None else (lookahead,)
     found = [predict_one(measurement, drafter, Setting("non-si"), tokens)]
     for mode, servers in (("si", 1), ("dsi", sp)):

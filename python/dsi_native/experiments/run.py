@@ -9,8 +9,8 @@ from html import escape
 from statistics import fmean
 from typing import Any
 
-from dsi_native import _core
-from dsi_native.errors import Error, InvalidArgument
+from dsi_native import _core, checks
+from dsi_native.errors import Error
 from dsi_native.experiments.configuration import MODES, Configuration
 from dsi_native.recording import Recording
 
@@ -106,10 +106,10 @@ def simulate(
     Blocks; online for about the sum of the times it returns. Raises InvalidArgument naming the
     argument.
     """
-    if mode not in MODES:
-        raise InvalidArgument(f"mode must be one of {', '.join(MODES)}, not {mode!r}")
-    if repeats < 1:
-        raise InvalidArgument(f"repeats must be at least 1, not {repeats}")
+    checks.instance("configuration", configuration, Configuration)
+    checks.choice("mode", mode, MODES)
+    online, record = checks.flag("online", online), checks.flag("record", record)
+    repeats = checks.whole("repeats", repeats)
     lookahead = lookahead_of(configuration, mode)
     virtual, wall = [], []
     for number in range(repeats):

@@ -16,15 +16,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from dsi_native import checks, files
 from dsi_native.errors import InvalidArgument
 from dsi_native.experiments import sheets
 from dsi_native.experiments.configuration import Configuration
-from dsi_native.experiments.measurement import Measurement
+from dsi_native.experiments.measurement import Measurement, short_name
 from dsi_native.experiments.paper import paper_rows
 from dsi_native.experiments.run import Run, best_si_lookahead, simulate
 
 LOOKAHEADS = (1, 5, 10)  # those of the paper
 OFFLINE_REPEATS = 300
+ENDINGS = (".json", ".csv", ".md")
 _LEAST_RUNS = 100  # that a best lookahead is the best of
 # Each device more costs a tensor-parallel forward this share of its time on one device. Fitted to
 # what gpt-fast's README publishes for Llama-2-7B, 16 bits, one request, A100s: 104.9 tokens/s on
@@ -66,7 +68,8 @@ class Row:
 
     @property
     def name(self) -> str:
-        return f"{self.target}, {self.dataset or self.drafter}"
+        """A drafter that is named after the target by what sets it apart."""
+        return f"{self.target}, {self.dataset or short_name(self.drafter, self.target)}"
 
     @property
     def least_lookahead(self) -> int:
@@ -77,12 +80,20 @@ class Row:
         return self.runs["non-si", 0]
 
     def si(self, lookahead: int | None = None) -> Run:
-        """None: at its best lookahead."""
-        return self.runs["si", self.best_lookahead if lookahead is None else lookahead]
+        """None: at its best lookahead. Raises InvalidArgument for one that was not run."""
+        return self._run("si", self.best_lookahead if lookahead is None else lookahead)
 
     def dsi(self, lookahead: int | None = None) -> Run:
-        """None: at the least lookahead."""
-        return self.runs["dsi", self.least_lookahead if lookahead is None else lookahead]
+        """None: at the least lookahead. Raises InvalidArgument for one that was not run."""
+        return self._run("dsi", self.least_lookahead if lookahead is None else lookahead)
+
+    def _run(self, mode: str, lookahead: int) -> Run:
+        there = [k for of, k in self.runs if of == mode]
+        if lookahead not in there:
+            raise InvalidArgument(
+                f"lookahead must be one of {', '.join(map(str, there))}, not {lookahead!r}"
+            )
+        return self.runs[mode, lookahead]
 
     def drafts_wait(self, lookahead: int) -> bool:
         """Whether Equation 1 asks for more target servers than there are.
@@ -234,26 +245,17 @@ class Table:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes `path`, which ends in .json, .csv or .md. Raises InvalidArgument otherwise."""
-        check_path(path)
-        write = {".json": self._json, ".csv": self.to_csv, ".md": self.to_markdown}
-        try:
-            Path(path).write_text(write[Path(path).suffix.lower()](), encoding="utf-8")
-        except OSError as error:
-            raise InvalidArgument(f"{os.fspath(path)}: {error.strerror}") from error
+        written = dict(zip(ENDINGS, (self._json, self.to_csv, self.to_markdown), strict=True))
+        ending = Path(path).suffix.lower()
+        if ending not in written:
+            raise InvalidArgument(f"path must end in {', '.join(ENDINGS)}, not {os.fspath(path)!r}")
+        files.write(path, written[ending]())
 
     def _json(self) -> str:
         return json.dumps(self.to_dict(), indent=1) + "\n"
 
     def _repr_html_(self) -> str:
         return sheets.as_html(sheets.of_table(self))
-
-
-def check_path(path: str | os.PathLike[str]) -> None:
-    """Raises InvalidArgument where `Table.save` would, as far as one can tell beforehand."""
-    if Path(path).suffix.lower() not in (".json", ".csv", ".md"):
-        raise InvalidArgument(f"path must end in .json, .csv or .md, not {os.fspath(path)!r}")
-    if Path(path).is_dir() or not Path(path).parent.is_dir():
-        raise InvalidArgument(f"path: {os.fspath(path)} cannot be written")
 
 
 def table(
@@ -288,12 +290,16 @@ def table(
     """
     if repeats is None:
         repeats = 1 if online else OFFLINE_REPEATS
-    if repeats < 1:
-        raise InvalidArgument(f"repeats must be at least 1, not {repeats}")
-    efficiency = tensor_parallel_efficiency
-    if efficiency is None:
+    repeats = checks.whole("repeats", repeats)
+    ttft, stoppable = checks.flag("ttft", ttft), checks.flag("stoppable", stoppable)
+    sp = checks.whole("sp", sp)
+    if measurement is not None:
+        checks.instance("measurement", measurement, Measurement)
+    if tensor_parallel_efficiency is None:
         efficiency = measured_efficiency(sp + 1)
-    elif not 0 < efficiency <= 1:
+    else:
+        efficiency = checks.number("tensor_parallel_efficiency", tensor_parallel_efficiency)
+    if not 0 < efficiency <= 1:
         raise InvalidArgument(f"tensor_parallel_efficiency must be in (0, 1], not {efficiency}")
     of_all = {"sp": sp, "tokens": tokens, "seed": seed}
     asked = [*_of_paper(rows, ttft, stoppable, of_all)]
@@ -317,8 +323,8 @@ def _of_paper(
     rows: Sequence[int] | None, ttft: bool, stoppable: bool, of_all: dict[str, Any]
 ) -> Iterator[dict[str, Any]]:
     every = paper_rows()
-    for number in range(1, len(every) + 1) if rows is None else rows:
-        if not 1 <= number <= len(every):
+    for number in range(1, len(every) + 1) if rows is None else checks.listed("rows", rows):
+        if not 1 <= checks.whole("rows", number, low=0) <= len(every):
             raise InvalidArgument(f"rows must be 1 to {len(every)}, not {number}")
         row = every[number - 1]
         yield {

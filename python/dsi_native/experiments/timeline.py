@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dsi_native import checks, files
 from dsi_native.errors import Error, InvalidArgument
 from dsi_native.experiments.configuration import MODES, Configuration
 from dsi_native.experiments.run import NAMES, simulate
@@ -29,6 +30,7 @@ def timeline(
     online: with real threads, else on the virtual clock; blocks like `simulate`. Raises
     InvalidArgument naming the argument.
     """
+    modes = checks.listed("modes", modes)
     if not modes:
         raise InvalidArgument("modes must name at least one")
     recordings = []
@@ -38,7 +40,9 @@ def timeline(
         recordings.append(recording)
     clock = "real threads" if online else "virtual clock"
     of = configuration
-    title = f"target {of.target.text()}; drafter {of.drafter.text()}, acceptance {of.acceptance:g}"
+    title = (
+        f"target {of.target.text()}; drafter {of.drafter.text()}, acceptance {of.acceptance:.3g}"
+    )
     return Timeline(tuple(recordings), f"{title}; {clock}, seed {of.seed}")
 
 
@@ -55,7 +59,9 @@ class Timeline:
     @classmethod
     def of(cls, recordings: Iterable[Recording], title: str = "") -> Timeline:
         """Of any runs, such as `Output.recording` of real ones. Raises InvalidArgument for none."""
-        found = tuple(recordings)
+        found = tuple(checks.listed("recordings", recordings))
+        for recording in found:
+            checks.instance("each of recordings", recording, Recording)
         if not found:
             raise InvalidArgument("recordings must hold at least one run")
         return cls(found, title)
@@ -109,10 +115,7 @@ class Timeline:
         if ending not in ENDINGS:
             raise InvalidArgument(f"{os.fspath(path)}: must end in {', '.join(ENDINGS)}")
         if ending == ".json":
-            try:
-                Path(path).write_text(json.dumps(self.trace()) + "\n", encoding="utf-8")
-            except OSError as error:
-                raise InvalidArgument(f"{os.fspath(path)}: {error.strerror}") from error
+            files.write(path, json.dumps(self.trace()) + "\n")
             return
         from dsi_native.experiments.figures import write_figure
 
