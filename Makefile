@@ -25,7 +25,7 @@ $(shell mkdir -p build; printf '%s\n' $(SOURCES) | cmp -s - build/sources.txt ||
         printf '%s\n' $(SOURCES) > build/sources.txt)
 
 .PHONY: help demo test bench dev lint format tidy clean dist smoke pytest FORCE \
-        lane-python lane-cpp cpp-thread cpp-address,undefined cpp-test
+        lane-python lane-cpp cpp-thread cpp-address cpp-test
 help:
 	@echo "make demo    set up, then stream a real language model's text through the DSI loop"
 	@echo "make test    set up, then everything CI runs"
@@ -48,7 +48,7 @@ test: $(VENV)/.created build/doctest.stamp
 lane-python:
 	@$(LANE) -k $(VENV)/.test smoke pytest lint # every verdict is worth having
 lane-cpp:
-	@nice -n 10 $(LANE) cpp-thread cpp-address,undefined build/cpp-release/dsi_tests
+	@nice -n 10 $(LANE) cpp-thread cpp-address build/cpp-release/dsi_tests
 pytest: $(VENV)/.test build/vocabularies.stamp
 	@$(STEP) pytest $(BIN)/python -m pytest -q
 
@@ -108,9 +108,12 @@ build/doctest.stamp:
 	@.ci/debian-package doctest-dev test -e /usr/include/doctest/doctest.h
 	@touch $@
 
-cpp-thread cpp-address,undefined: cpp-%: build/doctest.stamp | $(VENV)/.created
+# The names are those of build directories: the linker splits an rpath at a comma.
+cpp-address: SANITIZE := address,undefined
+cpp-thread: SANITIZE := thread
+cpp-thread cpp-address: build/doctest.stamp | $(VENV)/.created
 	@$(STEP) $@ bash -c '$(CMAKE_TESTS) -B build/$@ -DCMAKE_BUILD_TYPE=Debug \
-	  -DDSI_SANITIZE=$* && cmake --build build/$@ --parallel 2 && build/$@/dsi_tests'
+	  -DDSI_SANITIZE=$(SANITIZE) && cmake --build build/$@ --parallel 2 && build/$@/dsi_tests'
 # Only what the sanitizers would make meaningless: precise waits, and means over many runs.
 build/cpp-release/dsi_tests: FORCE build/doctest.stamp | $(VENV)/.created
 	@$(STEP) cpp-release bash -c '$(CMAKE_TESTS) -B build/cpp-release \

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -76,3 +77,20 @@ def run_python() -> Callable[..., subprocess.CompletedProcess[str]]:
         )
 
     return run
+
+
+@pytest.fixture(scope="session")
+def suite() -> Any:
+    """The package tests/gpu/suite: its modules are imported as suite.<name>."""
+    place = str(Path(__file__).resolve().parents[1] / "gpu")
+    sys.path.insert(0, place)
+    try:
+        import suite.__main__  # all of it
+    finally:
+        sys.path.remove(place)
+    return suite
+
+
+@pytest.fixture
+def where(suite: Any) -> Any:
+    return suite.section.Where("cpu", tiny=True)
