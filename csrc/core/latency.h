@@ -32,7 +32,7 @@ inline double unit_interval(std::uint64_t hash) {
   return static_cast<double>(hash >> 11U) * 0x1.0p-53;
 }
 
-constexpr double kForever = 9e18; // of Nanos, which end soon behind it
+constexpr double kLongestForward = 9e18; // of Nanos, which end soon behind it
 
 // `first`: this server has not seen the request. `key`: any number; equal keys give equal jitter.
 inline Nanos forward_ns(const Latency &latency, bool first, Position window, std::uint64_t key) {
@@ -43,7 +43,7 @@ inline Nanos forward_ns(const Latency &latency, bool first, Position window, std
   const double grown =
       base + latency.growth * static_cast<double>(window) * static_cast<double>(latency.tpot);
   const double factor = 1.0 + latency.jitter * (2.0 * unit_interval(mix(key)) - 1.0);
-  return static_cast<Nanos>(std::llround(std::min(grown * factor, kForever)));
+  return static_cast<Nanos>(std::llround(std::min(grown * factor, kLongestForward)));
 }
 
 // Ids without a model. Whether the draft at a position is right is a property of the position, so
